@@ -1,0 +1,31 @@
+"""What two services both need to know. Importing this package registers every fact and every request."""
+
+from libs.common.contracts import (
+    blobs,
+    code,
+    datasets,
+    dead_letters,
+    metrics,
+    models,
+    recipes,
+    rollouts,
+    runs,
+    trajectories,
+    work,
+    workspaces,
+)
+
+__all__ = [
+    "blobs",
+    "code",
+    "datasets",
+    "dead_letters",
+    "metrics",
+    "models",
+    "recipes",
+    "rollouts",
+    "runs",
+    "trajectories",
+    "work",
+    "workspaces",
+]
