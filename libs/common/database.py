@@ -7,7 +7,7 @@ failing; `read` never waits for a writer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -46,14 +46,14 @@ class Database:
         self._writer = asyncio.Lock() if self.is_sqlite else None
 
     @asynccontextmanager
-    async def begin(self) -> AsyncIterator[AsyncSession]:
+    async def begin(self) -> AsyncGenerator[AsyncSession]:
         """A session in a transaction that commits when the block ends well."""
         writer: AbstractAsyncContextManager[Any] = self._writer or nullcontext()
         async with writer, self._sessions() as session, session.begin():
             yield session
 
     @asynccontextmanager
-    async def read(self) -> AsyncIterator[AsyncSession]:
+    async def read(self) -> AsyncGenerator[AsyncSession]:
         """A session for questions; what it writes is not kept."""
         async with self._read_sessions() as session:
             yield session

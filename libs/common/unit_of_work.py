@@ -7,7 +7,7 @@ and nothing else publishes.
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Generic, TypeVar
@@ -86,7 +86,7 @@ class UnitsOfWork(Generic[StoreT]):
         self._committed = committed
 
     @asynccontextmanager
-    async def begin(self) -> AsyncIterator[UnitOfWork[StoreT]]:
+    async def begin(self) -> AsyncGenerator[UnitOfWork[StoreT]]:
         """A unit of work that commits when the block ends well and is undone when it raises."""
         async with self._database.begin() as session:
             uow = UnitOfWork(session, self._store(session), source=self._source, clock=self._clock)
@@ -95,7 +95,7 @@ class UnitsOfWork(Generic[StoreT]):
             self._committed()
 
     @asynccontextmanager
-    async def read(self) -> AsyncIterator[StoreT]:
+    async def read(self) -> AsyncGenerator[StoreT]:
         """The store for questions alone."""
         async with self._database.read() as session:
             yield self._store(session)

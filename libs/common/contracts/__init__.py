@@ -1,6 +1,7 @@
 """What two services both need to know. Importing this package registers every fact and every request."""
 
 from libs.common.contracts import (
+    attempts,
     blobs,
     code,
     datasets,
@@ -16,6 +17,7 @@ from libs.common.contracts import (
 )
 
 __all__ = [
+    "attempts",
     "blobs",
     "code",
     "datasets",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 from opentelemetry import context, trace
@@ -36,7 +36,7 @@ def current_traceparent() -> str | None:
 @contextmanager
 def span(
     name: str, *, traceparent: str | None = None, kind: SpanKind = SpanKind.INTERNAL, **attributes: str
-) -> Iterator[None]:
+) -> Generator[None]:
     """Work inside a span that continues the trace of `traceparent` (or the one under way)."""
     parent = _PROPAGATOR.extract({"traceparent": traceparent}) if traceparent else context.get_current()
     with _TRACER.start_as_current_span(name, context=parent, kind=kind, attributes=attributes):
