@@ -71,6 +71,7 @@ async def handle_once(
     """Run `handle` and record the fact in one transaction; a recorded fact changes nothing."""
     async with units.begin() as uow:
         if await _record(uow.session, queue, envelope.id, uow):
+            uow.cause = envelope
             await handle(envelope.fact(), uow)
 
 

@@ -43,6 +43,13 @@ class UnitOfWork(Generic[StoreT]):
         self._clock = clock
         self._randbits = randbits
         self.emitted: list[Envelope] = []
+        self.cause: Envelope | None = None
+        """The envelope of the fact being handled; None while a request is answered."""
+        self.committed: list[Callable[[], None]] = []
+
+    def after_commit(self, tell: Callable[[], None]) -> None:
+        """Call `tell` once the changes are committed, and only then; it must not raise."""
+        self.committed.append(tell)
 
     def now(self) -> datetime:
         """The time, aware, in UTC."""
@@ -93,6 +100,8 @@ class UnitsOfWork(Generic[StoreT]):
             yield uow
         if uow.emitted:
             self._committed()
+        for tell in uow.committed:
+            tell()
 
     @asynccontextmanager
     async def read(self) -> AsyncGenerator[StoreT]:
