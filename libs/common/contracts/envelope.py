@@ -31,6 +31,10 @@ class Fact(Contract):
 
     workspace_id: WorkspaceId
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        # The keywords are read below, once pydantic has made the fields.
+        super().__init_subclass__()
+
     @classmethod
     def __pydantic_init_subclass__(
         cls, *, key: str = "", subject: str = "", version: int = 1, **kwargs: Any

@@ -54,6 +54,10 @@ class Request(Contract, Generic[ReplyT]):
     COMMAND: ClassVar[bool] = False
     REPLY: ClassVar[type[Reply]] = Done
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        # The keywords are read below, once pydantic has made the fields.
+        super().__init_subclass__()
+
     @classmethod
     def __pydantic_init_subclass__(
         cls, *, service: str = "", name: str = "", command: bool = False, **kwargs: Any
