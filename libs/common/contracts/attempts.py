@@ -20,6 +20,9 @@ class Hello(Contract):
     order: WorkOrder
     resume_from: ResumePoint | None = None
     heartbeat_s: float = Field(default=2.0, description="how often to send heartbeats, seconds")
+    lease_ttl_s: float = Field(
+        default=30.0, description="after so many seconds without an answer the attempt must stop"
+    )
 
 
 class Started(Contract):
