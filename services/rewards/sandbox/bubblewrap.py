@@ -36,10 +36,16 @@ def find_bubblewrap() -> Path | None:
 
 @dataclass(frozen=True)
 class Descriptors:
-    """Open files that bubblewrap reads: the filter, and the user namespace to join (None: make one)."""
+    """Open files of bubblewrap: the filter and the user namespace to join (None: make one) that it reads, and where it
+    writes the number of its first process."""
 
     filter: int
+    info: int
     namespace: int | None
+
+    def all(self) -> list[int]:
+        """Those that bubblewrap must inherit."""
+        return [fd for fd in (self.filter, self.info, self.namespace) if fd is not None]
 
 
 def arguments(view: View, limits: Limits, descriptors: Descriptors) -> list[str]:
@@ -54,7 +60,7 @@ def arguments(view: View, limits: Limits, descriptors: Descriptors) -> list[str]
         *_scratch("/tmp", limits.tmp_bytes),
         *_scratch("/dev/shm", limits.tmp_bytes),
         *("--remount-ro", "/dev", "--remount-ro", "/", "--chdir", view.project),
-        *("--seccomp", str(descriptors.filter), "--"),
+        *("--info-fd", str(descriptors.info), "--seccomp", str(descriptors.filter), "--"),
     ]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -31,6 +32,7 @@ Walls = Literal["bubblewrap", "none"]
 START_S = 60.0
 """Seconds until a sandbox must have said that it is ready; it takes 0.1 on an idle machine."""
 
+_KILL_S = 5.0
 _DIAGNOSIS_BYTES = 4096
 # One thread a library: a pool of processes is the parallelism, and threads count against the limit of processes.
 _ALWAYS = {"HOME": "/tmp", "TMPDIR": "/tmp", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
@@ -45,6 +47,7 @@ class Sandbox:
     link: Link
     user: int | None
     launcher: Launcher
+    first: int | None = None
     dead: bool = False
 
     async def kill(self) -> None:
@@ -54,13 +57,27 @@ class Sandbox:
         self.dead = True
         self.link.close()
         with contextlib.suppress(ProcessLookupError):
-            if self.launcher.walls == "none":
-                os.killpg(self.process.pid, signal.SIGKILL)
-            else:
-                self.process.kill()
-        await self.process.wait()
+            self._kill()
+        try:
+            async with asyncio.timeout(_KILL_S):
+                await self.process.wait()
+        except TimeoutError:
+            self.process.kill()
+            await self.process.wait()
         if self.user is not None:
             self.launcher.give_back(self.user)
+
+    def _kill(self) -> None:
+        if self.launcher.walls == "none":
+            os.killpg(self.process.pid, signal.SIGKILL)
+        elif self.first is None or self.process.returncode is not None:
+            self.process.kill()
+        else:
+            # With its first process the kernel ends the whole namespace; bubblewrap, its parent, collects it and ends.
+            signal.pidfd_send_signal(self.first, signal.SIGKILL)
+        if self.first is not None:
+            os.close(self.first)
+            self.first = None
 
 
 class Launcher:
@@ -106,66 +123,73 @@ class Launcher:
         view = self._view(project)
         ours, theirs = socket.socketpair()
         user = self._users.take() if self._users is not None else None
-        try:
-            process = await self._spawn(view, limits, theirs, user)
-        except BaseException:
-            ours.close()
-            if user is not None:
-                self.give_back(user)
-            raise
-        finally:
-            theirs.close()
-        sandbox = Sandbox(process, Link(ours), user, self)
-        try:
-            await self._greet(sandbox, self._first_message(view, project, limits, role))
-        except BaseException:
-            await sandbox.kill()
-            raise
+        with self._descriptors() as descriptors:
+            try:
+                process = await self._spawn(view, limits, theirs, user, descriptors)
+            except BaseException:
+                ours.close()
+                if user is not None:
+                    self.give_back(user)
+                raise
+            finally:
+                theirs.close()
+            sandbox = Sandbox(process, Link(ours), user, self)
+            try:
+                await self._greet(sandbox, self._first_message(view, project, limits, role))
+                sandbox.first = _first_process(descriptors)
+            except BaseException:
+                await sandbox.kill()
+                raise
         return sandbox
 
     def _view(self, project: SandboxProject) -> View:
+        checkout = project.checkout.absolute()
         if self.walls == "none":
-            return bare_view(project.checkout, project.environment)
-        return walled_view(project.checkout, self._packages, project.environment)
+            return bare_view(checkout, project.environment)
+        return walled_view(checkout, self._packages, project.environment)
 
     async def _spawn(
-        self, view: View, limits: Limits, control: socket.socket, user: int | None
+        self,
+        view: View,
+        limits: Limits,
+        control: socket.socket,
+        user: int | None,
+        descriptors: bubblewrap.Descriptors | None,
     ) -> asyncio.subprocess.Process:
-        walled = self.walls == "bubblewrap"
+        walled = descriptors is not None
         code = _PROGRAM.format(
             runtime=view.runtime, package=view.package, fd=control.fileno(), user=user, walled=walled
         )
         command = [str(view.python), "-I", "-S", "-B", "-X", "utf8", "-c", code]
-        with self._descriptors() as descriptors:
-            passed = [control.fileno()]
-            if walled and descriptors is not None:
-                command = [str(self._program), *bubblewrap.arguments(view, limits, descriptors), *command]
-                passed.append(descriptors.filter)
-                passed += [descriptors.namespace] if descriptors.namespace is not None else []
-            return await asyncio.create_subprocess_exec(
-                *command,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.DEVNULL,
-                stderr=asyncio.subprocess.PIPE,
-                pass_fds=passed,
-                env={},
-                cwd="/",
-                start_new_session=not walled,
-            )
+        passed = [control.fileno()]
+        if descriptors is not None:
+            command = [str(self._program), *bubblewrap.arguments(view, limits, descriptors), *command]
+            passed += descriptors.all()
+        return await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            pass_fds=passed,
+            env={},
+            cwd="/",
+            start_new_session=not walled,
+        )
 
     @contextlib.contextmanager
     def _descriptors(self) -> Generator[bubblewrap.Descriptors | None]:
         if self.walls == "none":
             yield None
             return
-        filter_fd = os.memfd_create("filter")
+        program, info = os.memfd_create("filter"), os.memfd_create("info")
         try:
-            os.write(filter_fd, self._filter)
-            os.lseek(filter_fd, 0, os.SEEK_SET)
+            os.write(program, self._filter)
+            os.lseek(program, 0, os.SEEK_SET)
             namespace = self._users.namespace_fd if self._users is not None else None
-            yield bubblewrap.Descriptors(filter_fd, namespace)
+            yield bubblewrap.Descriptors(program, info, namespace)
         finally:
-            os.close(filter_fd)
+            os.close(program)
+            os.close(info)
 
     def _first_message(
         self, view: View, project: SandboxProject, limits: Limits, role: Role
@@ -193,6 +217,17 @@ class Launcher:
             raise Unavailable(f"the sandbox did not start within {START_S:.0f} seconds") from error
         if not answer.get("ready"):
             raise Unavailable(f"the sandbox refused to start: {answer.get('refused')}")
+
+
+def _first_process(descriptors: bubblewrap.Descriptors | None) -> int | None:
+    """A handle of the first process in the sandbox's namespace; None where bubblewrap did not tell."""
+    if descriptors is None:
+        return None
+    try:
+        told: dict[str, Any] = json.loads(os.pread(descriptors.info, _DIAGNOSIS_BYTES, 0))
+        return os.pidfd_open(int(told["child-pid"]))
+    except (ValueError, KeyError, OSError):
+        return None
 
 
 async def _diagnosis(process: asyncio.subprocess.Process) -> str:

@@ -43,6 +43,16 @@ class Channel:
         body = self._exactly(HEADER.unpack(head)[0])
         return None if body is None else json.loads(body)
 
+    def receive_with_descriptor(self) -> tuple[dict[str, Any] | None, int | None]:
+        """The next message, and the descriptor that its first byte carried, if any."""
+        head, descriptors, _, _ = socket.recv_fds(self.connection, HEADER.size, 1)
+        descriptor = descriptors[0] if descriptors else None
+        if not head:
+            return None, descriptor
+        rest = self._exactly(HEADER.size - len(head)) if len(head) < HEADER.size else b""
+        body = None if rest is None else self._exactly(HEADER.unpack(head + rest)[0])
+        return (None if body is None else json.loads(body)), descriptor
+
     def _exactly(self, count: int) -> bytes | None:
         parts = bytearray()
         while len(parts) < count:
