@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -25,6 +26,27 @@ def read_arguments(arguments: str | Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(parsed, dict):
         raise BadArguments("the arguments must be a JSON object")
     return cast("dict[str, Any]", parsed)
+
+
+def with_numbers(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments with numeric text made numbers where the tool's schema wants numbers (`"3"` becomes 3).
+
+    Newer servers do so themselves; older ones refuse the text.
+    """
+    properties: object = schema.get("properties")
+    known = cast("dict[str, object]", properties) if isinstance(properties, dict) else {}
+    return {name: _as_number(value, known.get(name)) for name, value in arguments.items()}
+
+
+def _as_number(value: object, wanted: object) -> object:
+    kind = cast("dict[str, object]", wanted).get("type") if isinstance(wanted, dict) else None
+    if not isinstance(value, str) or kind not in ("integer", "number"):
+        return value
+    try:
+        number = int(value) if kind == "integer" else float(value)
+    except ValueError:
+        return value
+    return number if math.isfinite(number) else value
 
 
 def result_text(structured: object, texts: Sequence[str]) -> str:

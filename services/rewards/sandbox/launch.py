@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from libs.common.errors import Unavailable
+from libs.common.errors import Invalid, Unavailable
 from services.rewards.sandbox import bubblewrap, seccomp
 from services.rewards.sandbox.identity import UserRange
 from services.rewards.sandbox.inside.scratch import FOLDERS
@@ -119,7 +119,12 @@ class Launcher:
             self._users.close()
 
     async def start(self, project: SandboxProject, limits: Limits, role: Role) -> Sandbox:
-        """Start a template of that role. Raises Unavailable with the sandbox's own words when it does not come up."""
+        """Start a template of that role.
+
+        Raises Unavailable with the sandbox's own words when it does not come up, Invalid when the checkout's folder is
+        closed to the user that the sandbox runs as.
+        """
+        await asyncio.to_thread(self._check_readable, project.checkout)
         view = self._view(project)
         ours, theirs = socket.socketpair()
         user = self._users.take() if self._users is not None else None
@@ -141,6 +146,10 @@ class Launcher:
                 await sandbox.kill()
                 raise
         return sandbox
+
+    def _check_readable(self, checkout: Path) -> None:
+        if self._users is not None and checkout.stat().st_mode & 0o005 != 0o005:
+            raise Invalid(f"{checkout} is closed to the sandbox's user: open it with chmod -R o+rX")
 
     def _view(self, project: SandboxProject) -> View:
         checkout = project.checkout.absolute()

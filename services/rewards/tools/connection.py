@@ -14,11 +14,13 @@ import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp import ClientSession
 from mcp.shared.message import SessionMessage
-from mcp_types import jsonrpc_message_adapter
+from mcp_types import PaginatedRequestParams, Tool, jsonrpc_message_adapter
 from pydantic import ValidationError
 
 LONGEST_LINE = 16 * 1024 * 1024
 """Bytes of one message of a tool server; more ends the connection."""
+
+_MOST_PAGES = 100
 
 
 @asynccontextmanager
@@ -42,6 +44,19 @@ async def connected(ours: socket.socket) -> AsyncGenerator[ClientSession]:
         writer.close()
         for stream in (to_client, from_server, to_server, from_client):
             stream.close()
+
+
+async def list_all(client: ClientSession) -> list[Tool]:
+    """Every tool of the server, page by page, at most `_MOST_PAGES` of them."""
+    tools: list[Tool] = []
+    cursor: str | None = None
+    for _ in range(_MOST_PAGES):
+        page = await client.list_tools(params=PaginatedRequestParams(cursor=cursor) if cursor else None)
+        tools += page.tools
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    return tools
 
 
 async def _read(

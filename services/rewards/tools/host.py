@@ -77,13 +77,10 @@ class ToolHost:
         if entry.schemas is None:
             session = await self.open(project)
             try:
-                client = await session.client()
-                listed = await client.list_tools()
-            except ConnectionError as error:
-                raise Unavailable(f"the tool server does not answer: {error}") from error
+                listed = await session.list_tools()
             finally:
                 await session.aclose()
-            entry.schemas = [tool_schema(t.name, t.description, t.input_schema) for t in listed.tools]
+            entry.schemas = [tool_schema(t.name, t.description, t.input_schema) for t in listed]
         return entry.schemas
 
     async def warnings(self, project: SandboxProject) -> list[str]:

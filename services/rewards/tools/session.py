@@ -13,12 +13,18 @@ from typing import Any
 
 import anyio
 from mcp import ClientSession, MCPError
-from mcp_types import CallToolResult, TextContent
+from mcp_types import CallToolResult, TextContent, Tool
 
 from libs.common.contracts.rollouts import ToolText
-from libs.common.errors import OsmosisError
-from services.rewards.domain.tool_result import BadArguments, error_text, read_arguments, result_text
-from services.rewards.tools.connection import connected
+from libs.common.errors import OsmosisError, Unavailable
+from services.rewards.domain.tool_result import (
+    BadArguments,
+    error_text,
+    read_arguments,
+    result_text,
+    with_numbers,
+)
+from services.rewards.tools.connection import connected, list_all
 from services.rewards.tools.template import SessionSocket
 
 OPEN_S = 30.0
@@ -50,9 +56,9 @@ class ToolSession:
 
     async def _call(self, name: str, arguments: dict[str, Any], timeout_s: float) -> tuple[str, bool]:
         try:
-            client = await self.client()
+            live = await self._connected()
             async with asyncio.timeout(timeout_s):
-                return _said(await client.call_tool(name, arguments))
+                return _said(await live.client.call_tool(name, live.fitting(name, arguments)))
         except TimeoutError:
             await self._lose()
             return error_text(f"{name} took longer than {timeout_s:g} seconds and was stopped"), True
@@ -74,16 +80,24 @@ class ToolSession:
             # The client's own checks: a result that does not fit the tool's declared schema.
             return error_text(str(error)), True
 
-    async def client(self) -> ClientSession:
-        """The live client, of a new fork where there is none.
+    async def list_tools(self) -> list[Tool]:
+        """The server's tools.
 
         Raises Invalid when the project's server cannot be loaded, Unavailable when it does not answer.
         """
+        async with self._turn:
+            try:
+                return (await self._connected()).tools
+            except (MCPError, OSError) as error:
+                raise Unavailable(f"the tool server does not answer: {error}") from error
+
+    async def _connected(self) -> _Live:
+        """The live connection, of a new fork where there is none."""
         if self._live is not None and self._live.ended:
             await self._lose()
         if self._live is None:
             self._live = await _Live.start(await self._open())
-        return self._live.client
+        return self._live
 
     async def _lose(self) -> None:
         live, self._live = self._live, None
@@ -103,6 +117,7 @@ class _Live:
         self._place = place
         self._leave = asyncio.Event()
         self._client: asyncio.Future[ClientSession] = asyncio.get_running_loop().create_future()
+        self.tools: list[Tool] = []
         self._task = asyncio.create_task(self._own(), name="tool-session")
 
     @classmethod
@@ -111,7 +126,7 @@ class _Live:
         live = cls(place)
         try:
             async with asyncio.timeout(OPEN_S):
-                await asyncio.shield(live._client)
+                live.tools = await list_all(await asyncio.shield(live._client))
         except BaseException as error:
             await live.aclose()
             if isinstance(error, TimeoutError):
@@ -122,6 +137,11 @@ class _Live:
     @property
     def client(self) -> ClientSession:
         return self._client.result()
+
+    def fitting(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The arguments as the tool's schema wants its numbers."""
+        schemas = [tool.input_schema for tool in self.tools if tool.name == name]
+        return with_numbers(arguments, schemas[0]) if schemas else arguments
 
     @property
     def ended(self) -> bool:

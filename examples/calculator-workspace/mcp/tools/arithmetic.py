@@ -2,12 +2,12 @@ from server import mcp
 
 
 @mcp.tool
-def add(a: float, b: float) -> float:
+def add(a: int, b: int) -> int:
     """Add two numbers."""
     return a + b
 
 
 @mcp.tool
-def multiply(a: float, b: float) -> float:
+def multiply(a: int, b: int) -> int:
     """Multiply two numbers."""
     return a * b
