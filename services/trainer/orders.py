@@ -36,7 +36,7 @@ async def open_order(
         attempt = await live_attempt(work_id, epoch, uow)
         reference = BlobRef.model_validate_json(attempt.order_json)
         resume = attempt.resume_json
-    order = _ORDER.validate_json(await platform.blobs.get(reference.key))
+    order = _ORDER.validate_json(await platform.blobs.get_bytes(reference))
     if isinstance(order, TrainOrder):
         recipe = await _keep_recipe(platform, order.recipe)
         async with units.begin() as uow:
@@ -50,4 +50,4 @@ async def open_order(
 
 
 async def _keep_recipe(platform: Platform, recipe: Recipe) -> BlobRef:
-    return await platform.blobs.put(f"runs/{recipe.run_id}/recipe.json", recipe.model_dump_json().encode())
+    return await platform.blobs.put_bytes(f"runs/{recipe.run_id}/recipe.json", recipe.model_dump_json().encode())

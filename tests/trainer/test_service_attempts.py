@@ -237,8 +237,9 @@ async def test_work_that_was_cancelled_before_its_lease_is_told_so_at_once(world
 
 async def test_the_recipe_of_batches_is_the_recipe_of_the_order(world: World) -> None:
     await world.opened(RUN)
-    kept = await world.platform.blobs.get(f"runs/{RUN}/recipe.json")
-    assert Recipe.model_validate_json(kept) == recipe(RUN)
+    kept = await world.platform.blobs.stat(f"runs/{RUN}/recipe.json")
+    assert kept is not None
+    assert Recipe.model_validate_json(await world.platform.blobs.get_bytes(kept)) == recipe(RUN)
 
 
 async def test_a_body_that_cannot_be_read_names_its_fields(world: World) -> None:

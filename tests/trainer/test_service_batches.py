@@ -94,7 +94,7 @@ async def test_a_batch_is_stated_once_with_recipe_engine_and_deadline(
     assert (first.batch_id, first.run_id, first.epoch, first.n_samples, first.seed) == (BATCH, RUN, 1, 4, 5)
     assert first.engine_url == "http://127.0.0.1:9"
     assert 60 <= (first.deadline - before).total_seconds() < 65
-    kept = await world.platform.blobs.get(first.recipe.key)
+    kept = await world.platform.blobs.get_bytes(first.recipe)
     assert Recipe.model_validate_json(kept) == recipe(RUN)
 
 

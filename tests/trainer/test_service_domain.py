@@ -25,7 +25,7 @@ EVENTS: tuple[AttemptEvent, ...] = typing.get_args(AttemptEvent)
 DIRECTIVES: tuple[DirectiveWord, ...] = ("go", "pause", "cancel")
 
 
-@pytest.mark.parametrize(("state", "event"), itertools.product(STATES, EVENTS))
+@pytest.mark.parametrize(("state", "event"), list(itertools.product(STATES, EVENTS)))
 def test_every_pair_is_a_move_or_a_conflict(state: AttemptState, event: AttemptEvent) -> None:
     if (state, event) in MOVES:
         assert move(state, event) == MOVES[state, event]
@@ -45,7 +45,7 @@ def test_every_state_can_be_fenced_off(state: AttemptState) -> None:
     assert move(state, "fence") not in LIVE
 
 
-@pytest.mark.parametrize(("held", "wanted"), itertools.product(DIRECTIVES, DIRECTIVES))
+@pytest.mark.parametrize(("held", "wanted"), list(itertools.product(DIRECTIVES, DIRECTIVES)))
 def test_the_stronger_directive_stays(held: DirectiveWord, wanted: DirectiveWord) -> None:
     assert DIRECTIVES.index(stronger(held, wanted)) == max(DIRECTIVES.index(held), DIRECTIVES.index(wanted))
 

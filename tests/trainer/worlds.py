@@ -16,7 +16,7 @@ from libs.common.bus import QueueSpec
 from libs.common.bus.local import LocalBus
 from libs.common.clock import SystemClock
 from libs.common.contracts.blobs import BlobRef
-from libs.common.contracts.envelope import Envelope, Fact
+from libs.common.contracts.envelope import Envelope, Fact, fact_types
 from libs.common.contracts.recipes import (
     BaseModelSnapshot,
     CodeSnapshot,
@@ -118,7 +118,7 @@ class World:
                 epoch=epoch,
                 node_id=NodeId("node_1"),
                 devices=["cpu:0"],
-                order=await self.platform.blobs.put(f"runs/{work_id}/order.json", content),
+                order=await self.platform.blobs.put_bytes(f"runs/{work_id}/order.json", content),
                 resume_from=resume_from,
             )
         )
@@ -159,7 +159,8 @@ class World:
         async def bury(envelope: Envelope, _deliveries: int, error: str) -> None:
             raise AssertionError(f"{envelope.type} died: {error}")
 
-        await self.platform.bus.consume(QueueSpec("test.facts", ("#",)), hear, bury)
+        every = tuple(sorted(kind.KEY for kind in fact_types().values()))
+        await self.platform.bus.consume(QueueSpec("test.facts", every), hear, bury)
         await self.platform.bus.serve("scheduler", self._schedule)
 
 
@@ -178,8 +179,8 @@ async def answered(client: httpx.AsyncClient, status: int, path: str = "/hello")
 
 def open_test_platform(folder: Path, **settings: Any) -> Platform:
     """A platform in a folder."""
-    chosen = Settings(data_dir=folder, **settings)
-    return Platform(settings=chosen, bus=LocalBus(), blobs=FolderBlobs(folder / "blobs"), clock=SystemClock())
+    chosen, clock = Settings(data_dir=folder, **settings), SystemClock()
+    return Platform(settings=chosen, bus=LocalBus(clock), blobs=FolderBlobs(folder / "blobs"), clock=clock)
 
 
 @asynccontextmanager
