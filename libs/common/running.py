@@ -73,9 +73,8 @@ async def _stop(group: asyncio.Task[None], platform: Platform) -> None:
 
 def open_platform(settings: Settings) -> Platform:
     """The platform that the settings describe; the bus is not started yet."""
-    return Platform(
-        settings=settings, bus=open_bus(settings), blobs=open_blobs(settings), clock=SystemClock()
-    )
+    clock = SystemClock()
+    return Platform(settings, bus=open_bus(settings, clock), blobs=open_blobs(settings), clock=clock)
 
 
 async def serve_until_stopped(name: str, builds: Sequence[Build]) -> None:

@@ -21,6 +21,9 @@ class Settings(BaseSettings):
 
     data_dir: Path = Field(default=Path(".osmosis"), description="everything that is kept lies below it")
     bus_url: str = Field(default="local://", description="local:// or amqp://user:password@host:port/vhost")
+    bus_prefix: str = Field(
+        default="", description="put before every name on the broker, to share one broker"
+    )
     database_url: str = Field(default="", description="empty: SQLite below data_dir; else postgresql://…")
     blob_url: str = Field(default="", description="empty: a folder below data_dir; else s3://bucket/prefix")
     s3_endpoint: str | None = Field(default=None, description="address of an S3-compatible store")

@@ -1,0 +1,254 @@
+"""Blobs in S3 or a store that speaks its protocol, by boto3 in threads.
+
+Large content goes up in parts that carry SHA-256 checksums, so the store refuses a damaged part; the digest of the
+whole is kept as the object's metadata. An upload that fails is aborted: nothing is left under the key.
+"""
+
+# boto3 has no types: it is called in this module alone.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import uuid
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import ClientError
+
+from libs.common.blobs import CHUNK_BYTES, BlobDamaged, BlobMissing, check_key
+from libs.common.blobs.folder import file_digest
+from libs.common.contracts.blobs import BlobRef
+from libs.common.errors import TooLarge
+
+PART_BYTES = 16 * 1024 * 1024
+"""S3 takes at most 10,000 parts: 160 GB a blob."""
+_THREADS = 16
+_DIGEST = "sha256"
+ResultT = TypeVar("ResultT")
+
+
+class S3Blobs:
+    """The blob store of a deployment. Credentials come the way boto3 finds them (environment, role, file)."""
+
+    def __init__(self, bucket: str, prefix: str, endpoint: str | None) -> None:
+        self._bucket = bucket
+        self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="s3")
+        self._client: Any = boto3.client(
+            "s3",
+            endpoint_url=endpoint,
+            config=Config(
+                retries={"mode": "adaptive", "max_attempts": 5},
+                max_pool_connections=_THREADS,
+                connect_timeout=10,
+                read_timeout=60,
+                s3={"addressing_style": "path" if endpoint else "auto"},
+            ),
+        )
+
+    async def put_bytes(self, key: str, data: bytes) -> BlobRef:
+        """Store bytes under a key."""
+
+        async def once() -> AsyncIterator[bytes]:
+            yield data
+
+        return await self.put_stream(key, once(), limit=len(data))
+
+    async def put_file(self, key: str, path: Path) -> BlobRef:
+        """Store a file under a key."""
+        size = (await asyncio.to_thread(path.stat)).st_size
+
+        async def chunks() -> AsyncIterator[bytes]:
+            with await asyncio.to_thread(path.open, "rb") as source:
+                while chunk := await asyncio.to_thread(source.read, CHUNK_BYTES):
+                    yield chunk
+
+        return await self.put_stream(key, chunks(), limit=size)
+
+    async def put_stream(self, key: str, chunks: AsyncIterator[bytes], *, limit: int) -> BlobRef:
+        """Store what comes: in one call when it is small, else in parts."""
+        upload = _Upload(self, self._name(key))
+        digest, size, part = hashlib.sha256(), 0, bytearray()
+        try:
+            async for chunk in chunks:
+                size += len(chunk)
+                if size > limit:
+                    raise TooLarge(f"more than {limit} bytes came; send a smaller file")
+                digest.update(chunk)
+                part += chunk
+                while len(part) >= PART_BYTES:
+                    await upload.add(bytes(part[:PART_BYTES]))
+                    del part[:PART_BYTES]
+            await upload.finish(bytes(part), digest.hexdigest())
+        except BaseException:
+            await asyncio.shield(upload.abort())
+            raise
+        return BlobRef(key=key, size=size, sha256=digest.hexdigest())
+
+    async def get_bytes(self, ref: BlobRef, *, limit: int = 64 * 1024 * 1024) -> bytes:
+        """The whole content, checked."""
+        if ref.size > limit:
+            raise TooLarge(f"{ref.key} has {ref.size} bytes, more than the {limit} that are read at once")
+        data = b"".join([chunk async for chunk in self.read(ref.key)])
+        if len(data) != ref.size or hashlib.sha256(data).hexdigest() != ref.sha256:
+            raise BlobDamaged(f"{ref.key} is not what was stored: size or SHA-256 differ")
+        return data
+
+    async def read(self, key: str, start: int = 0, stop: int | None = None) -> AsyncIterator[bytes]:
+        """A range in chunks."""
+        if stop is not None and stop <= start:
+            return
+        arguments: dict[str, Any] = {"Bucket": self._bucket, "Key": self._name(key)}
+        if start or stop is not None:
+            arguments["Range"] = f"bytes={start}-{'' if stop is None else stop - 1}"
+        try:
+            body = (await self.run(lambda: self._client.get_object(**arguments)))["Body"]
+        except ClientError as error:
+            if _code(error) == "InvalidRange":
+                return
+            raise _missing(error, key) from None
+        try:
+            while chunk := await self.run(lambda: cast("bytes", body.read(CHUNK_BYTES))):
+                yield chunk
+        finally:
+            body.close()
+
+    async def fetch(self, ref: BlobRef, path: Path) -> None:
+        """The content as a file, checked."""
+        await asyncio.to_thread(path.parent.mkdir, parents=True, exist_ok=True)
+        temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
+        try:
+            with await asyncio.to_thread(temporary.open, "wb") as target:
+                async for chunk in self.read(ref.key):
+                    await asyncio.to_thread(target.write, chunk)
+            if await asyncio.to_thread(file_digest, temporary) != ref.sha256:
+                raise BlobDamaged(f"{ref.key} is not what was stored: SHA-256 differs")
+            temporary.rename(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    async def stat(self, key: str) -> BlobRef | None:
+        """What lies under a key."""
+        name = self._name(key)
+        try:
+            head = await self.run(lambda: self._client.head_object(Bucket=self._bucket, Key=name))
+        except ClientError as error:
+            if _code(error) in ("404", "NoSuchKey", "NotFound"):
+                return None
+            raise
+        sha256 = head["Metadata"].get(_DIGEST)
+        if sha256 is None:
+            digest = hashlib.sha256()
+            async for chunk in self.read(key):
+                digest.update(chunk)
+            sha256 = digest.hexdigest()
+        return BlobRef(key=key, size=head["ContentLength"], sha256=sha256)
+
+    async def list(self, prefix: str) -> AsyncIterator[str]:
+        """Keys below a prefix."""
+        token: str | None = None
+        while True:
+            more = {"ContinuationToken": token} if token else {}
+            page = await self.run(
+                lambda more=more: self._client.list_objects_v2(
+                    Bucket=self._bucket, Prefix=self._prefix + prefix, **more
+                )
+            )
+            for item in page.get("Contents", ()):
+                yield str(item["Key"]).removeprefix(self._prefix)
+            token = page.get("NextContinuationToken")
+            if token is None:
+                return
+
+    async def delete(self, key: str) -> None:
+        """Forget a key."""
+        name = self._name(key)
+        await self.run(lambda: self._client.delete_object(Bucket=self._bucket, Key=name))
+
+    async def ping(self) -> None:
+        """Raises when the bucket does not answer."""
+        await self.run(lambda: self._client.head_bucket(Bucket=self._bucket))
+
+    def _name(self, key: str) -> str:
+        return self._prefix + check_key(key)
+
+    @property
+    def client(self) -> Any:
+        """boto3's client, for the parts of an upload."""
+        return self._client
+
+    @property
+    def bucket(self) -> str:
+        """The bucket's name."""
+        return self._bucket
+
+    async def run(self, call: Callable[[], ResultT]) -> ResultT:
+        """A blocking call in the store's own threads."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+
+class _Upload:
+    """One upload: a single put, or a multipart upload from the first full part on."""
+
+    def __init__(self, store: S3Blobs, name: str) -> None:
+        self._store = store
+        self._where = {"Bucket": store.bucket, "Key": name}
+        self._id: str | None = None
+        self._parts: list[dict[str, Any]] = []
+
+    async def add(self, part: bytes) -> None:
+        """Send a part with its checksum."""
+        client, where = self._store.client, self._where
+        if self._id is None:
+            begun = await self._store.run(
+                lambda: client.create_multipart_upload(**where, ChecksumAlgorithm="SHA256")
+            )
+            self._id = str(begun["UploadId"])
+        number, checksum = len(self._parts) + 1, base64.b64encode(hashlib.sha256(part).digest()).decode()
+        upload_id = self._id
+        sent = await self._store.run(
+            lambda: client.upload_part(
+                **where, UploadId=upload_id, PartNumber=number, Body=part, ChecksumSHA256=checksum
+            )
+        )
+        self._parts.append({"PartNumber": number, "ETag": sent["ETag"], "ChecksumSHA256": checksum})
+
+    async def finish(self, last: bytes, sha256: str) -> None:
+        """Make the content appear under its key."""
+        client, where, metadata = self._store.client, self._where, {_DIGEST: sha256}
+        if self._id is None:
+            checksum = base64.b64encode(bytes.fromhex(sha256)).decode()
+            await self._store.run(
+                lambda: client.put_object(**where, Body=last, Metadata=metadata, ChecksumSHA256=checksum)
+            )
+            return
+        if last:
+            await self.add(last)
+        upload_id, self._id = self._id, None
+        await self._store.run(
+            lambda: client.complete_multipart_upload(
+                **where, UploadId=upload_id, MultipartUpload={"Parts": self._parts}
+            )
+        )
+
+    async def abort(self) -> None:
+        """Leave nothing behind."""
+        if self._id is not None:
+            upload_id, self._id = self._id, None
+            client, where = self._store.client, self._where
+            await self._store.run(lambda: client.abort_multipart_upload(**where, UploadId=upload_id))
+
+
+def _code(error: ClientError) -> str:
+    return str(error.response.get("Error", {}).get("Code", ""))
+
+
+def _missing(error: ClientError, key: str) -> Exception:
+    return BlobMissing(f"no blob {key}") if _code(error) in ("404", "NoSuchKey", "NotFound") else error
