@@ -188,10 +188,13 @@ async def trainer_world(folder: Path, **settings: Any) -> AsyncGenerator[World]:
     """A running trainer service."""
     platform = open_test_platform(folder, **settings)
     world = World(platform)
-    (folder / "run" / "trainer.url").unlink(missing_ok=True)
+    address = folder / "run" / "trainer.url"
+    before = address.stat().st_mtime_ns if address.exists() else None
     async with running(platform, [build]):
         await world.listen()
-        await until(lambda: (folder / "run" / "trainer.url").exists(), "the trainer's address")
+        await until(
+            lambda: address.exists() and address.stat().st_mtime_ns != before, "the trainer's address"
+        )
         yield world
 
 
