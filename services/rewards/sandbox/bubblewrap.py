@@ -54,10 +54,11 @@ def arguments(view: View, limits: Limits, descriptors: Descriptors) -> list[str]
         *_identity(descriptors.namespace),
         *_NAMESPACES,
         *("--hostname", "sandbox", "--die-with-parent", "--new-session", "--clearenv"),
+        # First, since an interpreter may itself lie below /tmp.
+        *_scratch("/tmp", limits.tmp_bytes),
         *_files(view),
         *("--proc", "/proc"),
         *_devices(),
-        *_scratch("/tmp", limits.tmp_bytes),
         *_scratch("/dev/shm", limits.tmp_bytes),
         *("--remount-ro", "/dev", "--remount-ro", "/", "--chdir", view.project),
         *("--info-fd", str(descriptors.info), "--seccomp", str(descriptors.filter), "--"),

@@ -50,6 +50,7 @@ def _marks(folders: tuple[str, ...]) -> dict[str, Mark]:
     waiting = list(folders)
     while waiting:
         folder = waiting.pop()
+        device = os.lstat(folder).st_dev
         try:
             entries = list(os.scandir(folder))
         except PermissionError:
@@ -58,7 +59,8 @@ def _marks(folders: tuple[str, ...]) -> dict[str, Mark]:
         for entry in entries:
             status = entry.stat(follow_symlinks=False)
             found[entry.path] = (status.st_ino, status.st_ctime_ns, status.st_size)
-            if entry.is_dir(follow_symlinks=False):
+            # Another device is something read-only that was mounted here.
+            if entry.is_dir(follow_symlinks=False) and status.st_dev == device:
                 waiting.append(entry.path)
     return found
 
