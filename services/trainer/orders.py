@@ -50,4 +50,6 @@ async def open_order(
 
 
 async def _keep_recipe(platform: Platform, recipe: Recipe) -> BlobRef:
-    return await platform.blobs.put_bytes(f"runs/{recipe.run_id}/recipe.json", recipe.model_dump_json().encode())
+    return await platform.blobs.put_bytes(
+        f"runs/{recipe.run_id}/recipe.json", recipe.model_dump_json().encode()
+    )
