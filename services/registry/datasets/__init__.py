@@ -7,7 +7,6 @@ nothing but a valid file becomes a dataset.
 from services.registry.datasets.canonical import CanonicalWriter, RowReader
 from services.registry.datasets.formats import format_of
 from services.registry.datasets.limits import Limits
-from services.registry.datasets.split import Split, split_rows
 from services.registry.datasets.validation import Outcome, validate
 
 __all__ = [
@@ -15,8 +14,6 @@ __all__ = [
     "Limits",
     "Outcome",
     "RowReader",
-    "Split",
     "format_of",
-    "split_rows",
     "validate",
 ]
