@@ -66,6 +66,7 @@ class Service(Generic[StoreT]):
         self._workers: dict[str, tuple[WorkOn[Fact, StoreT], int]] = {}
         self._answers: dict[str, Callable[[RequestMessage, Request[Any]], Awaitable[Reply]]] = {}
         self._backgrounds: list[tuple[str, Background]] = []
+        self._prepared = False
         self.started = asyncio.Event()
         dead_letters.register(self)
 
@@ -115,10 +116,16 @@ class Service(Generic[StoreT]):
             _log.info("service started", service=self.name)
 
     async def prepare(self) -> None:
-        """Bring the schema up to date and make every queue exist, so that no fact stated from now on is missed."""
+        """Bring the schema up to date and make every queue exist, so that no fact stated from now on is missed.
+
+        Once is enough: services of one process prepare one after the other, since alembic has one state a process.
+        """
+        if self._prepared:
+            return
         await migrate(self.database, self._migrations)
         for queue in self._queues():
             await self.platform.bus.declare(queue)
+        self._prepared = True
 
     async def aclose(self) -> None:
         """Close what `run` opened; after it is cancelled."""
