@@ -1,0 +1,1 @@
+"""Folders that training makes: checkpoints, merged models, exports, converted base models. Safetensors and JSON only."""

@@ -1,0 +1,1 @@
+"""Policy optimisation: TRL's GRPOTrainer on groups that the rollout broker sampled and rewards scored."""
