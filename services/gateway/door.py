@@ -38,9 +38,10 @@ _log = structlog.get_logger(__name__)
 class Door:
     """ASGI middleware around every route."""
 
-    def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
+    def __init__(self, app: ASGIApp, gateway: Gateway, *, body_deadline_s: float = BODY_DEADLINE_S) -> None:
         self._app = app
         self._gateway = gateway
+        self._body_deadline_s = body_deadline_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request in, or answer why not."""
@@ -80,7 +81,7 @@ class Door:
                 scope["state"]["caller"] = await self._gateway.authenticator.caller(token)
                 scope["state"]["token"] = token
             if not (scope["method"] == "PUT" and _UPLOAD.fullmatch(scope["path"])):
-                receive = await _with_checked_body(headers, receive)
+                receive = await _with_checked_body(headers, receive, self._body_deadline_s)
             await self._app(scope, receive, answer.send)
         except OsmosisError as error:
             await answer.instead(scope, receive, error)
@@ -126,11 +127,11 @@ def _check_address(scope: Scope) -> None:
         )
 
 
-async def _with_checked_body(headers: Headers, receive: Receive) -> Receive:
+async def _with_checked_body(headers: Headers, receive: Receive, deadline_s: float) -> Receive:
     """Read the body, check it, and give it to the route as one message."""
     if headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers:
         return receive
-    body, disconnected = await _read(headers, receive)
+    body, disconnected = await _read(headers, receive, deadline_s)
     if body:
         _check_media_type(headers.get("content-type", ""))
         check_json(body)
@@ -144,7 +145,7 @@ async def _with_checked_body(headers: Headers, receive: Receive) -> Receive:
     return replay
 
 
-async def _read(headers: Headers, receive: Receive) -> tuple[bytes, Message | None]:
+async def _read(headers: Headers, receive: Receive, deadline_s: float) -> tuple[bytes, Message | None]:
     too_large = TooLarge(f"a request's body may have {BODY_LIMIT_BYTES // 1024 // 1024} MiB")
     declared = headers.get("content-length", "")
     if declared.isdigit() and int(declared) > BODY_LIMIT_BYTES:
@@ -152,7 +153,7 @@ async def _read(headers: Headers, receive: Receive) -> tuple[bytes, Message | No
     parts: list[bytes] = []
     size = 0
     try:
-        async with asyncio.timeout(BODY_DEADLINE_S):
+        async with asyncio.timeout(deadline_s):
             while True:
                 message = await receive()
                 if message["type"] == "http.disconnect":
@@ -165,7 +166,7 @@ async def _read(headers: Headers, receive: Receive) -> tuple[bytes, Message | No
                 if not message.get("more_body", False):
                     return b"".join(parts), None
     except TimeoutError:
-        raise TooSlow(f"the request's body did not arrive within {BODY_DEADLINE_S:.0f} s") from None
+        raise TooSlow(f"the request's body did not arrive within {deadline_s:.0f} s") from None
 
 
 def _check_media_type(given: str) -> None:

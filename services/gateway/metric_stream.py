@@ -74,8 +74,16 @@ class Unseen:
         """How far back the next question must reach."""
         return self.newest - OVERLAP if self.newest else None
 
+    @property
+    def remembered(self) -> int:
+        """How many sent points are remembered."""
+        return len(self._sent)
+
     def _is_new(self, key: str, point: MetricPoint) -> bool:
         if self._floor is not None and point.at <= self._floor:
+            return False
+        oldest = self.ask_since()
+        if oldest is not None and point.at < oldest:
             return False
         return self._sent.get((key, point.step)) != point
 

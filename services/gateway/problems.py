@@ -13,6 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
+from starlette.routing import BaseRoute, Match
 
 from libs.common.errors import FieldError, Invalid, OsmosisError
 
@@ -160,14 +161,27 @@ async def _on_http_error(request: Request, error: Exception) -> JSONResponse:
         404: f"there is nothing at {request.url.path}; GET /openapi.json lists every route",
         405: f"{request.method} is not a method of {request.url.path}",
     }.get(status, str(raised.detail))
+    headers = dict(raised.headers or {})
+    if status == HTTPStatus.METHOD_NOT_ALLOWED:
+        headers["Allow"] = ", ".join(_methods_of(request))
     return problem(
         request.scope,
         status=status,
         code=status.phrase.lower().replace(" ", "_"),
         title=status.phrase,
         detail=detail,
-        headers=dict(raised.headers or {}),
+        headers=headers,
     )
+
+
+def _methods_of(request: Request) -> list[str]:
+    """Methods of the request's path: the framework itself names only those of the first route that it found."""
+    routes = cast("list[BaseRoute]", request.app.routes)
+    return [
+        method
+        for method in ("DELETE", "GET", "PATCH", "POST", "PUT")
+        if any(route.matches({**request.scope, "method": method})[0] is Match.FULL for route in routes)
+    ]
 
 
 def path_of(location: tuple[int | str, ...] | list[int | str]) -> str:
