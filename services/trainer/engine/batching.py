@@ -130,5 +130,3 @@ def _fitting(requests: Sequence[SampleRequest]) -> int:
         if count > 1 and count * longest > FULL_TOKENS:
             return count - 1
     return len(requests)
-
-

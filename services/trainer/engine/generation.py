@@ -36,7 +36,9 @@ class _Row:
 
 
 @torch.no_grad()
-def generate(model: Any, tokenizer: Any, requests: Sequence[SampleRequest], version: int) -> list[SampleResult]:
+def generate(
+    model: Any, tokenizer: Any, requests: Sequence[SampleRequest], version: int
+) -> list[SampleResult]:
     """Sample every request; results in the order of the requests."""
     rows = [_Row(i, request, random.Random(request.seed)) for i, request in enumerate(requests)]
     prompts = sorted({tuple(row.request.prompt_ids) for row in rows})
@@ -68,13 +70,18 @@ def generate(model: Any, tokenizer: Any, requests: Sequence[SampleRequest], vers
         logits = output.logits[:, -1].float()
     return [
         SampleResult(
-            token_ids=row.token_ids, logprobs=row.logprobs, finish_reason=row.finish or "length", version=version
+            token_ids=row.token_ids,
+            logprobs=row.logprobs,
+            finish_reason=row.finish or "length",
+            version=version,
         )
         for row in rows
     ]
 
 
-def _prefill(model: Any, prompts: Sequence[tuple[int, ...]]) -> tuple[DynamicCache, torch.Tensor, torch.Tensor]:
+def _prefill(
+    model: Any, prompts: Sequence[tuple[int, ...]]
+) -> tuple[DynamicCache, torch.Tensor, torch.Tensor]:
     """Cache, logits `[prompts, vocabulary]` behind each prompt, and mask `[prompts, length]`."""
     length = max(map(len, prompts))
     device = model.device

@@ -58,7 +58,9 @@ def engine_server(engine: PolicyEngine, token: str, host: str, advertised_host: 
             ready.set()
             await stop.wait()
 
-    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()), name="engine-http", daemon=True)
+    thread = threading.Thread(
+        target=lambda: loop.run_until_complete(serve()), name="engine-http", daemon=True
+    )
     thread.start()
     ready.wait()
     try:

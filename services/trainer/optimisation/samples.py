@@ -1,0 +1,63 @@
+"""Groups as TRL's trainer takes them: a full grid of rows × samples, token by token as they were sampled.
+
+A trajectory without a reward, and a place of the grid that no rollout came back for, stands in the grid with no
+trainable token and no reward (TRL's word for it: unscorable), so it moves neither the baseline nor the policy.
+Further branches of a trajectory are kept beside the grid and share its advantage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from libs.common.contracts.trajectories import Branch, Group, Trajectory
+
+
+@dataclass(frozen=True)
+class TokenSequence:
+    """One token sequence: `prompt` is context, of `completion` the tokens with `mask` 1 were sampled.
+
+    `logprobs`: one per completion token, nats, 0.0 where nothing was sampled.
+    """
+
+    prompt: list[int]
+    completion: list[int]
+    mask: list[int]
+    logprobs: list[float]
+
+
+@dataclass(frozen=True)
+class Place:
+    """One place of the grid."""
+
+    first: TokenSequence
+    more: tuple[TokenSequence, ...]
+    reward: float | None
+
+
+def grid(groups: Sequence[Group], rows: int, samples: int, filler: int) -> list[Place]:
+    """`rows × samples` places, the samples of a group side by side; `filler` is the token of an empty place."""
+    empty = Place(TokenSequence([filler], [filler], [0], [0.0]), (), None)
+    places: list[Place] = []
+    for group in list(groups)[:rows]:
+        mine = [_place(trajectory, empty) for trajectory in group.trajectories[:samples]]
+        places += mine + [empty] * (samples - len(mine))
+    return places + [empty] * (rows * samples - len(places))
+
+
+def _place(trajectory: Trajectory, empty: Place) -> Place:
+    sequences = [_sequence(branch) for branch in trajectory.branches if branch.sampled]
+    if trajectory.reward is None or not sequences:
+        return empty
+    return Place(sequences[0], tuple(sequences[1:]), trajectory.reward)
+
+
+def _sequence(branch: Branch) -> TokenSequence:
+    """Cut a branch before its first sampled token and behind its last."""
+    start, stop = branch.sampled[0].start, branch.sampled[-1].stop
+    mask, logprobs = [0] * (stop - start), [0.0] * (stop - start)
+    for span in branch.sampled:
+        place = slice(span.start - start, span.stop - start)
+        mask[place] = [1] * len(span.logprobs)
+        logprobs[place] = span.logprobs
+    return TokenSequence(branch.token_ids[:start], branch.token_ids[start:stop], mask, logprobs)
