@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
+
 from examples.demo.job import LICENCE, MODEL_NAME
 from examples.demo.rest import Rest
 
@@ -30,21 +32,16 @@ class Prepared:
 
 
 def convert_model(models: Path, root: Path) -> Path:
-    """SmolLM2 as a Hugging Face folder of the model store; made once, some seconds.
+    """SmolLM2 as a Hugging Face folder of the model store; made once, some seconds, and kept.
 
     Raises:
         PreparationFailed: with the converter's words.
     """
     folder = models / MODEL_NAME
-    if (folder / "config.json").exists():
-        return folder
-    draft = models / f".{MODEL_NAME}-{uuid.uuid4().hex[:8]}"
-    command = (sys.executable, "-m", "services.trainer.artifacts.convert", "--output", str(draft))
+    command = (sys.executable, "-m", "services.trainer.artifacts.convert", "--output", str(folder))
     converter = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     if converter.returncode:
-        shutil.rmtree(draft, ignore_errors=True)
         raise PreparationFailed(f"the model could not be converted:\n{converter.stderr[-2000:]}")
-    draft.rename(folder)
     return folder
 
 
@@ -63,13 +60,13 @@ def make_repository(template: Path, folder: Path) -> Path:
     return folder
 
 
-def sign_up(address: str, root_key: str) -> tuple[Rest, str]:
-    """A new workspace and a client with its first key; answers both, the key as text."""
-    operator = Rest(address, root_key)
+def sign_up(address: str, root_key: str, transport: httpx.BaseTransport | None = None) -> tuple[Rest, str]:
+    """A new workspace: a client with its first key, and the key as text."""
+    operator = Rest(address, root_key, transport)
     workspace = operator.post("/v1/workspaces", {"name": f"demo-{uuid.uuid4().hex[:8]}"})
     key = operator.post(f"/v1/workspaces/{workspace['id']}/keys", {"description": "demonstration"})["key"]
     operator.close()
-    return Rest(address, key), key
+    return Rest(address, key, transport), key
 
 
 def prepare(rest: Rest, model: Path, repository: Path, training_rows: str) -> Prepared:

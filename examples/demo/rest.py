@@ -28,13 +28,14 @@ class Refused(Exception):
 class Rest:
     """Calls with one API key."""
 
-    def __init__(self, address: str, key: str) -> None:
+    def __init__(self, address: str, key: str, transport: httpx.BaseTransport | None = None) -> None:
         self._http = httpx.Client(
             base_url=address,
             headers={"Authorization": f"Bearer {key}"},
             timeout=httpx.Timeout(60, connect=5),
             # The platform is on this machine; a proxy of the environment has no part in it.
             trust_env=False,
+            transport=transport,
         )
 
     def get(self, path: str, **parameters: Any) -> Json:
