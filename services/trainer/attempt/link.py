@@ -141,8 +141,8 @@ class Link:
         )
         try:
             return await retrying(self._call, method, path, reply, body=body, query=query)
-        except (httpx.TransportError, Unavailable) as error:
-            raise Unreachable(f"{path}: no answer for {self.patience_s:.0f} s: {error!r}") from error
+        except (httpx.TransportError, Unavailable, *also_retry) as error:
+            raise Unreachable(f"{path}: no good answer for {self.patience_s:.0f} s: {error!r}") from error
 
     async def _call(
         self,
