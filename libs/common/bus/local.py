@@ -165,6 +165,11 @@ class LocalBus:
                 reply = await asyncio.shield(task)
         except TimeoutError:
             raise Unavailable(f"{message.name} was not answered within {seconds:.1f} s; try again") from None
+        except asyncio.CancelledError:
+            if not task.cancelled():
+                raise
+            # The one who answers was stopped, not the one who asks.
+            raise Unavailable(f"{message.name} was not answered: the platform stops; try again") from None
         return ReplyMessage.model_validate_json(reply.model_dump_json())
 
     async def stop_consuming(self) -> None:
