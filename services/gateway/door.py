@@ -65,7 +65,9 @@ class Door:
             try:
                 await self._let_in(scope, headers, receive, answer)
             finally:
-                _log.info(
+                # Probes come every few seconds and say nothing of use.
+                write = _log.debug if scope["path"] in ("/health", "/ready") else _log.info
+                write(
                     "request",
                     method=scope["method"],
                     path=scope["path"],

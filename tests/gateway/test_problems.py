@@ -157,6 +157,23 @@ def test_ordinary_json_passes() -> None:
     check_json('{"a": [1, -2.5e3, true, null, "\\ud83d\\ude00", "ü"], "b": {"c": {}}}'.encode())
 
 
+async def test_a_call_under_way_while_the_platform_stops_is_a_problem(world: World) -> None:
+    asked = asyncio.Event()
+
+    async def never(message: Any) -> Any:
+        asked.set()
+        await asyncio.Event().wait()
+
+    bus = world.services["gateway"].platform.bus
+    async with world.client() as client:
+        await client.get("/v1/runs/run_1")
+        await bus.serve("metrics", never)
+        call = asyncio.create_task(client.get("/v1/runs/run_1/metrics"))
+        await asked.wait()
+        await bus.stop_consuming()
+        check_problem(await call, 503, "unavailable")
+
+
 class _Authenticator:
     async def caller(self, token: str | None) -> Caller:
         return Caller(kind="root")
