@@ -104,7 +104,8 @@ async def test_pause_and_resume_give_the_run_that_was_never_paused(
     world: World, broker: Broker, tmp_path: Path
 ) -> None:
     for run in ("run_straight", RUN):
-        recipe = await tiny_recipe(world, tmp_path, run, training={"max_steps": 4})
+        training = {"max_steps": 4, "lora": {"rank": 4, "dropout": 0.1}}
+        recipe = await tiny_recipe(world, tmp_path, run, training=training)
         await world.grant(run, TrainOrder(recipe=recipe))
     assert await attempt(world, "run_straight", 1) is Exit.DONE
     assert (await ended(world)).outcome == "completed"

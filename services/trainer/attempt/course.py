@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import structlog
+from transformers import set_seed
 
 from libs.common.contracts.attempts import BatchOrder, Ended, StepReport
 from libs.common.contracts.recipes import Recipe
@@ -22,7 +23,7 @@ from services.trainer.attempt.batches import Batches, batch_order
 from services.trainer.attempt.checkpoints import keep_checkpoint
 from services.trainer.attempt.context import Context, Talk, WorkFailed
 from services.trainer.attempt.control import Told
-from services.trainer.attempt.rows import Split, rows_of_step
+from services.trainer.attempt.rows import Split, batch_seed, rows_of_step
 from services.trainer.attempt.scores import rollout_metrics, validation_metrics, why_none_was_scored
 from services.trainer.optimisation.job import TrainingJob
 from services.trainer.optimisation.policy import Policy
@@ -87,6 +88,8 @@ class Course:
                 f" Mend what the errors name and start the run again: {why}"
             )
         self._progress.carried |= rollout_metrics(groups, len(order.groups) * order.n_samples)
+        # The update's randomness (dropout) follows from the step alone, wherever this attempt began.
+        set_seed(batch_seed(config.seed, "update", step))
         return groups
 
     def on_step(self, step: int, metrics: dict[str, float]) -> None:
