@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from services.rewards.domain.inputs import FunctionRef, RewardInput, call_inputs
 from services.rewards.domain.verdicts import RewardVerdict
@@ -80,6 +81,10 @@ class SandboxPools:
 
     def _used_at(self, key: tuple[SandboxProject, Limits]) -> float:
         return self._pools[key].used_at
+
+    def checkouts(self) -> set[Path]:
+        """Folders that pools hold."""
+        return {project.checkout for project, _ in self._pools}
 
     @property
     def warm(self) -> int:

@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from libs.common.contracts.rollouts import ToolSchema
 from libs.common.errors import Unavailable
@@ -32,6 +33,7 @@ class _Entry:
     sessions: int = 0
     used_at: float = 0.0
     starting: asyncio.Lock = field(default_factory=asyncio.Lock)
+    listing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class HeldSession(ToolSession):
@@ -74,13 +76,14 @@ class ToolHost:
         Raises Invalid with the author's error when the server cannot be loaded, Unavailable when it does not answer.
         """
         entry = self._entry(project)
-        if entry.schemas is None:
-            session = await self.open(project)
-            try:
-                listed = await session.list_tools()
-            finally:
-                await session.aclose()
-            entry.schemas = [tool_schema(t.name, t.description, t.input_schema) for t in listed]
+        async with entry.listing:
+            if entry.schemas is None:
+                session = await self.open(project)
+                try:
+                    listed = await session.list_tools()
+                finally:
+                    await session.aclose()
+                entry.schemas = [tool_schema(t.name, t.description, t.input_schema) for t in listed]
         return entry.schemas
 
     async def warnings(self, project: SandboxProject) -> list[str]:
@@ -110,9 +113,14 @@ class ToolHost:
 
     def released(self, project: SandboxProject) -> None:
         """A session of the project was closed."""
-        entry = self._entry(project)
-        entry.sessions -= 1
-        entry.used_at = self._monotonic()
+        entry = self._entries.get(project)
+        if entry is not None:
+            entry.sessions -= 1
+            entry.used_at = self._monotonic()
+
+    def checkouts(self) -> set[Path]:
+        """Folders that templates hold."""
+        return {project.checkout for project in self._entries}
 
     def _entry(self, project: SandboxProject) -> _Entry:
         return self._entries.setdefault(project, _Entry())
