@@ -62,8 +62,10 @@ class Relay:
                     cleaned = self._clock.now()
                     await self._clean()
                 if handed < BATCH:
+                    # Not wait_for: before Python 3.12 it loses a cancellation that comes together with the event.
                     with suppress(TimeoutError):
-                        await asyncio.wait_for(self._wake.wait(), POLL_S)
+                        async with asyncio.timeout(POLL_S):
+                            await self._wake.wait()
                     self._wake.clear()
 
     async def _hand_over(self) -> int:
