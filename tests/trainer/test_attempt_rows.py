@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from services.trainer.attempt.batches import batch_order
 from services.trainer.attempt.rows import batch_seed, held_out_rows, rows_of_step
+from tests.trainer.worlds import recipe
 
 SEEDS = st.integers(min_value=0, max_value=2**31 - 1)
 
@@ -61,3 +63,17 @@ def test_batches_have_seeds_of_their_own() -> None:
     }
     assert len(seeds) == 36
     assert all(0 <= seed < 2**31 for seed in seeds)
+
+
+def test_a_batch_that_is_asked_for_again_is_the_same() -> None:
+    first, again = (batch_order(recipe("run_1"), 2, "train", 7, (3, 1)) for _ in range(2))
+    assert first == again
+    assert first.batch_id == "batch_run_1_2_train_7"
+    assert [spec.group_id for spec in first.groups] == ["group_run_1_2_train_7_3", "group_run_1_2_train_7_1"]
+
+
+def test_a_validation_is_sampled_at_its_own_temperature_and_count() -> None:
+    chosen = recipe("run_1", validation={"n_samples": 2, "temperature": 0.5})
+    order = batch_order(chosen, 1, "validation", 0, (0,))
+    assert (order.n_samples, order.sampling.temperature) == (2, 0.5)
+    assert order.sampling.max_response_length == chosen.config.sampling.max_response_length
