@@ -72,17 +72,18 @@ def _positive(text: str) -> int:
 class Demonstration:
     """One run of the demo."""
 
-    def __init__(self, options: argparse.Namespace) -> None:
+    def __init__(self, options: argparse.Namespace, root: Path) -> None:
         self.options = options
+        self.root = root
         self.view = View(quiet=options.json)
         self.output: Path = (options.data_dir / "output") if options.data_dir else Path("demo-output")
-        self.platform = EmbeddedPlatform(options.data_dir or ROOT / ".osmosis" / "demo", ROOT)
+        self.platform = EmbeddedPlatform(options.data_dir or root / ".osmosis" / "demo", root)
 
     def run(self) -> int:
         """All of it; answers the exit code."""
         with self.platform, tempfile.TemporaryDirectory(prefix="osmosis-demo-") as scratch:
             with self.view.step("converting SmolLM2-135M-Instruct into the model store"):
-                model = convert_model(self.platform.models, ROOT)
+                model = convert_model(self.platform.models, self.root)
             with self.view.step("starting seven services in one process"):
                 self.platform.start()
             rest, key = sign_up(self.platform.address, self.platform.root_key())
@@ -136,7 +137,7 @@ class Demonstration:
         after = validation_answers(rest, run, int(last.run["step"]))
         rows = sorted(before.keys() & after.keys())[:SHOWN_ANSWERS]
         with self.view.step("loading the exported folder with transformers"):
-            exported = answers_of(folder, [before[row].question for row in rows], ROOT)
+            exported = answers_of(folder, [before[row].question for row in rows], self.root)
         self.view.say("\nheld-out questions, never trained on:")
         for row, answer in zip(rows, exported, strict=True):
             self.view.say(f"  before   {in_short(before[row])}")
@@ -170,8 +171,8 @@ def _on_terminate(_number: int, _frame: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run the demonstration; answers the exit code."""
+def main(argv: list[str] | None = None, root: Path = ROOT) -> int:
+    """Run the demonstration with the services of the tree at `root`; answers the exit code."""
     options = arguments(argv)
     for needed in ("git",):
         if shutil.which(needed) is None:
@@ -181,7 +182,7 @@ def main(argv: list[str] | None = None) -> int:
             )
             return 1
     signal.signal(signal.SIGTERM, _on_terminate)
-    demonstration = Demonstration(options)
+    demonstration = Demonstration(options, root)
     try:
         return demonstration.run()
     except KeyboardInterrupt:
