@@ -13,7 +13,7 @@ from typing import Any
 
 import anyio
 from mcp import ClientSession, MCPError
-from mcp_types import CallToolResult, TextContent, Tool
+from mcp_types import CONNECTION_CLOSED, CallToolResult, TextContent, Tool
 
 from libs.common.contracts.rollouts import ToolText
 from libs.common.errors import OsmosisError, Unavailable
@@ -63,22 +63,17 @@ class ToolSession:
             await self._lose()
             return error_text(f"{name} took longer than {timeout_s:g} seconds and was stopped"), True
         except MCPError as error:
-            if self._live is not None and self._live.ended:
-                await self._lose()
-                return error_text(
-                    f"the tool server ended during {name}; it is started again for the next call"
-                ), True
-            return error_text(str(error)), True
+            if error.code != CONNECTION_CLOSED:
+                return error_text(error.message), True
         except (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
-            await self._lose()
-            return error_text(
-                f"the tool server ended during {name}; it is started again for the next call"
-            ), True
+            pass
         except OsmosisError as error:
             return error_text(error.message), True
         except RuntimeError as error:
             # The client's own checks: a result that does not fit the tool's declared schema.
             return error_text(str(error)), True
+        await self._lose()
+        return error_text(f"the tool server ended during {name}; it is started again for the next call"), True
 
     async def list_tools(self) -> list[Tool]:
         """The server's tools.
