@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from libs.common.contracts.datasets import DatasetFormat, DatasetReport
-from services.registry.datasets import csv_rows, jsonl, parquet_rows
+from services.registry.datasets import csv_rows, jsonl
 from services.registry.datasets.canonical import CanonicalWriter, encode_row
 from services.registry.datasets.faults import Faults
 from services.registry.datasets.formats import HEAD_BYTES, has_utf8_bom, why_not_text
@@ -20,11 +20,16 @@ from services.registry.datasets.limits import Limits
 from services.registry.datasets.rows import REQUIRED, RawRow, Row, canonical
 
 Rows = Callable[[BinaryIO, Faults, Limits], Iterator[RawRow | None]]
-_ROWS: dict[DatasetFormat, Rows] = {
-    "jsonl": jsonl.rows,
-    "csv": csv_rows.rows,
-    "parquet": parquet_rows.rows,
-}
+
+
+def _parquet_rows(source: BinaryIO, faults: Faults, limits: Limits) -> Iterator[RawRow | None]:
+    # Arrow takes longer to load than most text files to read.
+    from services.registry.datasets import parquet_rows
+
+    return parquet_rows.rows(source, faults, limits)
+
+
+_ROWS: dict[DatasetFormat, Rows] = {"jsonl": jsonl.rows, "csv": csv_rows.rows, "parquet": _parquet_rows}
 
 
 @dataclass(frozen=True)

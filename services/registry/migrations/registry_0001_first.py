@@ -233,7 +233,7 @@ def _models() -> None:
     op.create_table(
         "models",
         _id(),
-        _needed("workspace_id", _ID),
+        _needed("workspace_id", _ID, sa.ForeignKey("workspaces.id")),
         _needed("name", sa.String(256)),
         _needed("run_id", _ID, sa.ForeignKey("runs.id")),
         _needed("checkpoint_id", _ID, sa.ForeignKey("checkpoints.id")),
@@ -251,7 +251,7 @@ def _models() -> None:
     op.create_table(
         "jobs",
         _id(),
-        _needed("workspace_id", _ID),
+        _needed("workspace_id", _ID, sa.ForeignKey("workspaces.id")),
         _needed("kind", sa.String(16)),
         _needed("model_id", _ID, sa.ForeignKey("models.id")),
         _needed("status", sa.String(16)),
