@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import delete, func, select, text, update
+from sqlalchemy import Select, delete, func, select, text, union_all, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from libs.common.contracts.envelope import Envelope
@@ -73,10 +73,12 @@ class GatewayStore:
     ) -> list[LoggedEvent]:
         """Events of a workspace with a `seq` above `after`, oldest first."""
         query = select(EventRow).where(EventRow.workspace_id == workspace_id, EventRow.seq > after)
-        if keys is not None:
-            query = query.where(EventRow.key.in_(keys))
         if subject is not None:
             query = query.where(EventRow.subject == subject)
+            if keys is not None:
+                query = query.where(EventRow.key.in_(keys))
+        elif keys is not None:
+            query = _of_each(query, keys, limit)
         return _logged((await self._session.scalars(query.order_by(EventRow.seq).limit(limit))).all())
 
     async def of_all(self, *, after: int, limit: int) -> list[LoggedEvent]:
@@ -99,6 +101,13 @@ class GatewayStore:
         # By seq, not by age: a clock that went back must not leave an older event in front of the horizon.
         await self._session.execute(delete(EventRow).where(EventRow.seq <= highest))
         await self._session.execute(update(HorizonRow).where(HorizonRow.seq < highest).values(seq=highest))
+
+
+def _of_each(query: Select[EventRow], keys: frozenset[str], limit: int) -> Select[EventRow]:
+    """The first events of each key by its own index, so that a rare key is not looked for among all others."""
+    firsts = [query.where(EventRow.key == key).order_by(EventRow.seq).limit(limit).subquery() for key in keys]
+    seqs = union_all(*(select(first.c.seq) for first in firsts))
+    return select(EventRow).where(EventRow.seq.in_(seqs))
 
 
 def _logged(rows: Sequence[EventRow]) -> list[LoggedEvent]:

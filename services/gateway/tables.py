@@ -20,6 +20,7 @@ class EventRow(GatewayBase):
     __tablename__ = "events"
     __table_args__ = (
         Index("events_of_workspace", "workspace_id", "seq"),
+        Index("events_of_key", "workspace_id", "key", "seq"),
         Index("events_of_subject", "workspace_id", "subject", "seq"),
         Index("events_by_age", "logged_at"),
         {"sqlite_autoincrement": True},

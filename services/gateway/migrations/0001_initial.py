@@ -31,6 +31,7 @@ def upgrade() -> None:
         sqlite_autoincrement=True,
     )
     op.create_index("events_of_workspace", "events", ["workspace_id", "seq"])
+    op.create_index("events_of_key", "events", ["workspace_id", "key", "seq"])
     op.create_index("events_of_subject", "events", ["workspace_id", "subject", "seq"])
     op.create_index("events_by_age", "events", ["logged_at"])
     horizon = op.create_table(
