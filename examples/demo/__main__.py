@@ -159,7 +159,7 @@ class Demonstration:
         self.view.say("\na rollout in which a tool was called:")
         for role, said in transcript(conversation):
             self.view.say(f"  {role:>9}  {said}")
-        print(figures(last, self.output / "model").line(), flush=True)
+        print(figures(last, None).line(), flush=True)
         return 0
 
     def _stay(self, key: str) -> None:

@@ -28,15 +28,15 @@ class Figures:
     train_seconds: float
     steps: int
     samples_per_second: float
-    export_dir: str
+    export_dir: str | None
 
     def line(self) -> str:
         """As one JSON object."""
         return json.dumps(asdict(self))
 
 
-def figures(last: Snapshot, export_dir: Path) -> Figures:
-    """The figures of a completed run."""
+def figures(last: Snapshot, export_dir: Path | None) -> Figures:
+    """The figures of a completed run; `export_dir` is None where nothing was exported."""
     held = last.validations
     return Figures(
         heldout_before=held[0].value if held else None,
@@ -44,7 +44,7 @@ def figures(last: Snapshot, export_dir: Path) -> Figures:
         train_seconds=round(last.train_seconds, 1),
         steps=int(last.run["step"]),
         samples_per_second=round(last.samples_per_second, 3),
-        export_dir=str(export_dir),
+        export_dir=str(export_dir) if export_dir else None,
     )
 
 
