@@ -45,8 +45,9 @@ def reward(answer: str, a: int, b: int) -> float:
 
 
 def messages(a: int, b: int) -> list[dict[str, str]]:
-    """The row as a conversation."""
-    return [{"role": "user", "content": f"What is {a} + {b}?"}]
+    """The row as a conversation, as in the example workspace."""
+    question = {"role": "user", "content": f"What is {a} + {b}?"}
+    return [{"role": "system", "content": "Answer with one number."}, question]
 
 
 class InProcess:
