@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -23,7 +21,7 @@ from libs.common.contracts.work import (
 )
 from libs.common.errors import Conflict, Unavailable
 from libs.common.identifiers import CheckpointId, JobId, LeaseId, ProjectId, RunId, WorkId
-from tests.trainer.worlds import NOWHERE, WORKSPACE, World, answered, recipe, trainer_world, until
+from tests.trainer.worlds import NOWHERE, WORKSPACE, World, answered, recipe, until
 
 RUN = "run_1"
 STARTED = {"engine_url": "http://127.0.0.1:9", "total_steps": 3, "from_step": 0}
@@ -36,12 +34,6 @@ CHECKPOINT = {
     "metrics": {"rollout/raw_reward": 0.5},
 }
 ENDED = {"outcome": "completed", "step": 3}
-
-
-@pytest.fixture
-async def world(tmp_path: Path) -> AsyncGenerator[World]:
-    async with trainer_world(tmp_path) as world:
-        yield world
 
 
 def lease_gone(kind: type[LeaseLost] | type[LeaseReleased], epoch: int) -> LeaseLost | LeaseReleased:
@@ -79,14 +71,14 @@ async def test_hello_waits_for_the_lease_and_answers_the_order(world: World) -> 
     assert hello.heartbeat_s * 5 <= hello.lease_ttl_s
 
 
-@pytest.mark.parametrize("token", ["", "wrong", "engine", "other-epoch"])
-async def test_only_the_token_of_this_work_and_epoch_opens(world: World, token: str) -> None:
+async def test_only_the_token_of_this_work_and_epoch_opens(world: World) -> None:
     epoch, _ = await world.opened(RUN)
-    given = {"engine": world.token("engine", RUN, epoch), "other-epoch": world.token("attempt", RUN, 2)}
-    client = world.client(RUN, epoch, given.get(token, token or "none"))
-    answer = await client.post("/started", json=STARTED)
-    assert answer.status_code == 401
-    assert answer.json()["code"] == "unauthenticated"
+    for token in ("wrong", world.token("engine", RUN, epoch), world.token("attempt", RUN, epoch + 1)):
+        answer = await world.client(RUN, epoch, token).post("/started", json=STARTED)
+        assert answer.status_code == 401
+        assert answer.json()["code"] == "unauthenticated"
+    async with httpx.AsyncClient(base_url=world.address) as nobody:
+        assert (await nobody.post(f"/attempts/{RUN}/{epoch}/started", json=STARTED)).status_code == 401
     assert world.facts(AttemptStarted) == []
 
 
@@ -140,9 +132,10 @@ async def test_a_second_process_of_an_epoch_is_refused(world: World) -> None:
     assert other.status_code == 409
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "body"),
-    [
+async def test_an_older_epoch_is_refused_on_every_route(world: World) -> None:
+    _, old = await world.opened(RUN)
+    await world.opened(RUN)
+    calls: list[tuple[str, str, dict[str, Any] | None]] = [
         ("POST", "/hello", None),
         ("POST", "/started", STARTED),
         ("POST", "/heartbeat", None),
@@ -150,17 +143,11 @@ async def test_a_second_process_of_an_epoch_is_refused(world: World) -> None:
         ("POST", "/checkpoints", CHECKPOINT),
         ("POST", "/ended", ENDED),
         ("GET", "/batches/batch_1/groups", None),
-    ],
-)
-async def test_an_older_epoch_is_refused_on_every_route(
-    world: World, method: str, path: str, body: dict[str, Any] | None
-) -> None:
-    _, old = await world.opened(RUN)
-    await world.opened(RUN)
-    answer = await old.request(method, path, json=body)
-    assert answer.status_code == 409
-    assert answer.json()["code"] == "conflict"
-    assert not [fact for fact in world.heard if not isinstance(fact, AttemptStarted)]
+    ]
+    for method, path, body in calls:
+        answer = await old.request(method, path, json=body)
+        assert (answer.status_code, answer.json()["code"]) == (409, "conflict"), path
+    assert world.heard == []
 
 
 async def test_an_older_grant_that_comes_late_opens_nothing(world: World) -> None:

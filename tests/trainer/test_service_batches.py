@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -19,16 +17,10 @@ from libs.common.contracts.trajectories import Group
 from libs.common.contracts.work import AttemptStepped
 from libs.common.identifiers import BatchId, GroupId, RunId
 from services.trainer.service import build
-from tests.trainer.worlds import WORKSPACE, World, recipe, trainer_world, until
+from tests.trainer.worlds import WORKSPACE, World, recipe, until
 
 RUN = "run_1"
 BATCH = "batch_run_1_1_train_1"
-
-
-@pytest.fixture
-async def world(tmp_path: Path) -> AsyncGenerator[World]:
-    async with trainer_world(tmp_path) as world:
-        yield world
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+import asyncpg
 import httpx
 
 from libs.common.blobs.folder import FolderBlobs
@@ -196,6 +197,15 @@ async def trainer_world(folder: Path, **settings: Any) -> AsyncGenerator[World]:
             lambda: address.exists() and address.stat().st_mtime_ns != before, "the trainer's address"
         )
         yield world
+
+
+async def empty_database(url: str) -> None:
+    """Drop the trainer's schema of a PostgreSQL database."""
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute("DROP SCHEMA IF EXISTS trainer CASCADE")
+    finally:
+        await connection.close()
 
 
 def recipe(
