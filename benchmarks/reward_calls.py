@@ -6,6 +6,8 @@ Three ways in one run, of a trivial function and of one that uses numpy:
 - `bare_pool`: a `multiprocessing` pool without walls whose workers serve one call each (the isolation of a fork a call);
 - `shared_pool`: the same pool with workers that live on, so that every call sees what the calls before left.
 
+`p99_ms` is of one call: in `warm_pool` from its fork to its answer, in the others from hand-over to answer.
+
 Usage: `python benchmarks/reward_calls.py [--calls N]`. The last line is one JSON object.
 """
 
