@@ -18,6 +18,8 @@ from services.registry.handlers import models as model_handlers
 from services.registry.handlers import projects as project_handlers
 from services.registry.handlers import runs as run_handlers
 from services.registry.handlers import workspaces as workspace_handlers
+from services.registry.pruning import Pruning
+from services.registry.scratch import Scratch
 from services.registry.store import RegistryStore
 
 NAME = "registry"
@@ -49,6 +51,7 @@ def build(platform: Platform) -> Service[RegistryStore]:
     _code_and_datasets(service, platform)
     _runs(service, platform)
     _models(service, platform)
+    service.background("scratch", Scratch(platform.settings).sweep)
     return service
 
 
@@ -92,13 +95,15 @@ def _runs(service: Service[RegistryStore], platform: Platform) -> None:
     service.answer(runs.CancelRun, run_handlers.cancel_run)
     service.answer(runs.PauseRun, run_handlers.pause_run)
     service.answer(runs.ResumeRun, run_handlers.resume_run)
-    facts = attempt_handlers.AttemptFacts(platform)
+    pruning = Pruning(platform.blobs, service.units)
+    service.background("pruning", pruning.run)
+    facts = attempt_handlers.AttemptFacts(platform, surplus=pruning.notify)
     service.on(work.LeaseGranted, facts.on_lease_granted)
     service.on(work.LeaseLost, facts.on_lease_lost)
     service.on(work.AttemptStarted, facts.on_attempt_started)
     service.on(work.AttemptEnded, facts.on_attempt_ended)
     service.on(work.AttemptStepped, attempt_handlers.on_attempt_stepped)
-    service.on(work.CheckpointSaved, attempt_handlers.on_checkpoint_saved)
+    service.on(work.CheckpointSaved, facts.on_checkpoint_saved)
 
 
 def _models(service: Service[RegistryStore], platform: Platform) -> None:

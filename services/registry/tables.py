@@ -206,10 +206,21 @@ class TransitionRow(RegistryBase):
 
 
 class CheckpointRow(RegistryBase):
-    """A checkpoint whose manifest is in the blob store."""
+    """A checkpoint whose manifest is in the blob store.
+
+    `surplus_at`: more than its run keeps, so it is gone for users; `pruned_at`: its blobs are gone too.
+    """
 
     __tablename__ = "checkpoints"
-    __table_args__ = (Index("checkpoints_of_run", "run_id", "step", "id"),)
+    __table_args__ = (
+        Index("checkpoints_of_run", "run_id", "step", "id"),
+        Index(
+            "checkpoints_to_prune",
+            "id",
+            sqlite_where=text("surplus_at IS NOT NULL AND pruned_at IS NULL"),
+            postgresql_where=text("surplus_at IS NOT NULL AND pruned_at IS NULL"),
+        ),
+    )
 
     id: Mapped[str] = mapped_column(ID, primary_key=True)
     workspace_id: Mapped[str] = mapped_column(ID)
@@ -220,6 +231,8 @@ class CheckpointRow(RegistryBase):
     manifest_json: Mapped[str] = mapped_column(Text)
     metrics_json: Mapped[str] = mapped_column(Text)
     created_at: Mapped[datetime] = mapped_column(AwareTime)
+    surplus_at: Mapped[datetime | None] = mapped_column(AwareTime, default=None)
+    pruned_at: Mapped[datetime | None] = mapped_column(AwareTime, default=None)
 
 
 class ModelRow(RegistryBase):

@@ -108,6 +108,11 @@ def test_batches_must_be_whole_groups():
     assert paths(config(training={"global_batch_size": 10, "n_samples_per_prompt": 4})) == {"training"}
 
 
+def test_paths_are_those_of_the_users_json():
+    assert paths(config(rollout={"tools": [1]})) == {"rollout.tools", "rollout.tools.0"}
+    assert paths(config(training={"lora": {"target_modules": 3}})) == {"training.lora.target_modules"}
+
+
 def test_an_empty_configuration_names_what_is_missing():
     assert {"base_model", "dataset", "rewards"} <= paths({})
 

@@ -257,8 +257,38 @@ async def test_a_strangers_run_is_not_there(world: World, team: Team):
     assert (await stranger.ask(ListModels())).items == []
 
 
+async def test_a_run_keeps_its_furthest_checkpoints_and_those_that_are_merged(world: World, ready: Ready):
+    run = await ready.run(checkpoints={"keep": 2})
+    await run.running()
+    merged = await run.save(1, 1)
+
+    async def listed(*steps: int) -> None:
+        async def there() -> bool:
+            page = await ready.team.ask(ListCheckpoints(run_id=run.id))
+            return [checkpoint.step for checkpoint in page.items] == list(steps)
+
+        await until(there, f"checkpoints of steps {steps}")
+
+    await listed(1)
+    await ready.team.ask(MergeCheckpoint(checkpoint_id=merged))
+    gone = await run.save(1, 2)
+    blobs = world.platform.blobs
+    await blobs.put_bytes(f"checkpoints/{run.id}/{gone}/adapter.safetensors", b"weights")
+    for step in (3, 4):
+        await run.save(1, step)
+    await listed(4, 3, 1)
+    with pytest.raises(NotFound):
+        await ready.team.ask(GetCheckpoint(checkpoint_id=gone))
+
+    async def pruned() -> bool:
+        return not [key async for key in blobs.list(f"checkpoints/{run.id}/{gone}/")]
+
+    await until(pruned, "the blobs of the surplus checkpoint are gone")
+    assert [key async for key in blobs.list(f"checkpoints/{run.id}/{merged}/")]
+
+
 async def test_checkpoints_are_listed_by_step_in_pages(ready: Ready):
-    run = await ready.run()
+    run = await ready.run(checkpoints={"keep": 10})
     await run.running()
     for step in (1, 2, 3, 10, 11):
         await run.save(1, step)

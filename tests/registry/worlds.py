@@ -324,7 +324,9 @@ class Run:
             run_id=self.id,
             epoch=epoch,
             step=step,
-            manifest=await self.world.platform.blobs.put_bytes(f"checkpoints/{name}/manifest.json", content),
+            manifest=await self.world.platform.blobs.put_bytes(
+                f"checkpoints/{self.id}/{name}/manifest.json", content
+            ),
             size=5,
             metrics={"rollout/raw_reward": 0.5},
         )

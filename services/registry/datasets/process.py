@@ -28,7 +28,7 @@ class ProcessLimits:
     """`memory` in bytes of address space, `seconds` of processor time and of wall time."""
 
     memory: int = 2 * GIB
-    seconds: int = 3600
+    seconds: int = 1200
 
 
 @dataclass(frozen=True)

@@ -67,12 +67,17 @@ async def check_out(
     try:
         async with asyncio.timeout(limits.seconds):
             pinned = await pin(wanted.remote, allow_private=allow_private)
-            git = Git(folder, pinned, limits)
-            await git.create()
-            commit = await _fetch(git, wanted, pinned, limits)
-            return await _pack(git, commit, folder / "tree.tar", limits)
+            return await fetch_from(pinned, wanted, folder, limits)
     except TimeoutError:
         raise SyncFailed(fault(f"the sync took more than {limits.seconds:g} s")) from None
+
+
+async def fetch_from(pinned: Pinned, wanted: Wanted, folder: Path, limits: GitLimits) -> Checkout:
+    """Fetch and pack from an address that was checked; see `check_out`."""
+    git = Git(folder, pinned, limits)
+    await git.create()
+    commit = await _fetch(git, wanted, pinned, limits)
+    return await _pack(git, commit, folder / "tree.tar", limits)
 
 
 async def _fetch(git: Git, wanted: Wanted, pinned: Pinned, limits: GitLimits) -> str:

@@ -38,6 +38,7 @@ _MEANINGS: tuple[tuple[str, str], ...] = (
     ("could not read username", "the repository does not exist or is private"),
     ("authentication failed", "the repository does not exist or is private"),
     ("repository not found", "the repository does not exist or is private"),
+    ("' not found", "the repository does not exist or is private"),
     ("requested url returned error: 404", "the repository does not exist or is private"),
     ("requested url returned error: 403", "the git server refuses access"),
     (

@@ -6,6 +6,7 @@ Guaranteed: what an attempt of an older epoch states, or one that was taken for 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 from libs.common.contracts.recipes import Recipe
 from libs.common.contracts.work import (
@@ -40,8 +41,10 @@ _OUTCOMES: dict[str, RunEvent] = {
 class AttemptFacts:
     """Handlers of facts that are about a run or a job."""
 
-    def __init__(self, platform: Platform) -> None:
+    def __init__(self, platform: Platform, surplus: Callable[[], None]) -> None:
+        """`surplus` is told that there are checkpoints to prune."""
         self._jobs = JobFacts(platform)
+        self._surplus = surplus
 
     async def on_lease_granted(self, fact: LeaseGranted, uow: Uow) -> None:
         """The work has its resources."""
@@ -75,6 +78,30 @@ class AttemptFacts:
                 fact.work_id, _OUTCOMES[fact.outcome], fact.epoch, uow, reason=fact.error, step=fact.step
             )
 
+    async def on_checkpoint_saved(self, fact: CheckpointSaved, uow: Uow) -> None:
+        """Keep a checkpoint, and give up what is more than the run keeps."""
+        row = await uow.store.runs.for_change(fact.run_id)
+        if row is None or not progress_of(row).hears(fact.epoch):
+            return
+        if await uow.store.checkpoints.known(fact.checkpoint_id):
+            return
+        await uow.store.checkpoints.add(
+            CheckpointRow(
+                id=fact.checkpoint_id,
+                workspace_id=row.workspace_id,
+                run_id=row.id,
+                epoch=fact.epoch,
+                step=fact.step,
+                size=fact.size,
+                manifest_json=fact.manifest.model_dump_json(),
+                metrics_json=json.dumps(fact.metrics),
+                created_at=uow.now(),
+            )
+        )
+        keep = Recipe.model_validate_json(row.recipe_json).config.checkpoints.keep
+        if await uow.store.checkpoints.give_up_surplus(row.id, keep, uow.now()):
+            uow.after_commit(self._surplus)
+
 
 async def on_attempt_stepped(fact: AttemptStepped, uow: Uow) -> None:
     """Show how far a run is. Of validations the one before training and the last one are kept."""
@@ -88,28 +115,6 @@ async def on_attempt_stepped(fact: AttemptStepped, uow: Uow) -> None:
         row.validation_before = fact.metrics.get(VALIDATION_REWARD, row.validation_before)
     else:
         row.validation_after = fact.metrics.get(VALIDATION_REWARD, row.validation_after)
-
-
-async def on_checkpoint_saved(fact: CheckpointSaved, uow: Uow) -> None:
-    """Keep a checkpoint."""
-    row = await uow.store.runs.for_change(fact.run_id)
-    if row is None or not progress_of(row).hears(fact.epoch):
-        return
-    if await uow.store.runs.has_checkpoint(fact.checkpoint_id):
-        return
-    await uow.store.runs.add_checkpoint(
-        CheckpointRow(
-            id=fact.checkpoint_id,
-            workspace_id=row.workspace_id,
-            run_id=row.id,
-            epoch=fact.epoch,
-            step=fact.step,
-            size=fact.size,
-            manifest_json=fact.manifest.model_dump_json(),
-            metrics_json=json.dumps(fact.metrics),
-            created_at=uow.now(),
-        )
-    )
 
 
 async def _hear(

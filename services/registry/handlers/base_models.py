@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
-from pathlib import Path
 
 from libs.common.blobs import BlobStore
 from libs.common.blobs.folders import upload_folder
@@ -27,6 +25,7 @@ from libs.common.platform import Platform
 from libs.common.unit_of_work import UnitOfWork
 from services.registry.handlers.last_delivery import SORRY, give_up, is_last
 from services.registry.model_folders import chosen_files, find_folder, stage
+from services.registry.scratch import Scratch
 from services.registry.store import RegistryStore
 from services.registry.tables import BaseModelRow
 from services.registry.views import base_model_view
@@ -87,6 +86,7 @@ class Copying:
 
     def __init__(self, platform: Platform) -> None:
         self._blobs: BlobStore = platform.blobs
+        self._scratch = Scratch(platform.settings)
         self._roots = (platform.settings.model_store, *platform.settings.model_roots)
 
     async def __call__(self, fact: BaseModelRegistered, work: Work[RegistryStore]) -> None:
@@ -116,11 +116,11 @@ class Copying:
         folder = await asyncio.to_thread(find_folder, source, self._roots)
         files = await asyncio.to_thread(chosen_files, folder, self._roots)
         size = sum(await asyncio.to_thread(lambda: [path.stat().st_size for path in files.values()]))
-        with tempfile.TemporaryDirectory(prefix="osmosis-model-") as name:
-            await asyncio.to_thread(stage, files, Path(name))
+        async with self._scratch.folder("model") as staged:
+            await asyncio.to_thread(stage, files, staged)
             prefix = f"base-models/{model_id}"
             manifest = await upload_folder(
-                self._blobs, Path(name), prefix, kind="base_model", attributes=dict(attributes)
+                self._blobs, staged, prefix, kind="base_model", attributes=dict(attributes)
             )
         return manifest, size
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 
 from libs.common.blobs import BlobStore
 from libs.common.consuming import Work
@@ -37,6 +35,7 @@ from services.registry.gitsync import (
 )
 from services.registry.handlers.last_delivery import SORRY, give_up, is_last
 from services.registry.handlers.projects import project_of
+from services.registry.scratch import Scratch
 from services.registry.store import RegistryStore
 from services.registry.tables import SyncRow
 from services.registry.views import SYNC_ERRORS, sync_view
@@ -107,6 +106,7 @@ class Syncing:
 
     def __init__(self, platform: Platform) -> None:
         self._blobs: BlobStore = platform.blobs
+        self._scratch = Scratch(platform.settings)
         self._allow_local = platform.settings.git_allow_local
 
     async def __call__(self, fact: SyncRequested, work: Work[RegistryStore]) -> None:
@@ -138,8 +138,8 @@ class Syncing:
             return Wanted(remote, row.branch, row.wanted_commit)
 
     async def _sync(self, wanted: Wanted) -> _Synced:
-        with tempfile.TemporaryDirectory(prefix="osmosis-sync-") as folder:
-            checkout = await check_out(wanted, Path(folder), allow_private=self._allow_local)
+        async with self._scratch.folder("sync") as folder:
+            checkout = await check_out(wanted, folder, allow_private=self._allow_local)
             found = await asyncio.to_thread(discover, checkout.sources, checkout.folders)
             archive = await self._keep(checkout)
         return _Synced(checkout, archive, Discovered(found.findings, [*checkout.errors, *found.errors]))

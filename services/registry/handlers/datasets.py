@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 
 from libs.common.blobs import BlobDamaged, BlobMissing, BlobStore
 from libs.common.consuming import Work
@@ -33,6 +31,7 @@ from libs.common.unit_of_work import UnitOfWork
 from services.registry.datasets import Outcome, format_of
 from services.registry.datasets.process import validate_apart
 from services.registry.handlers.last_delivery import SORRY, give_up, is_last
+from services.registry.scratch import Scratch
 from services.registry.store import RegistryStore
 from services.registry.tables import DatasetRow
 from services.registry.views import dataset_view
@@ -135,6 +134,7 @@ class Validation:
 
     def __init__(self, platform: Platform) -> None:
         self._blobs: BlobStore = platform.blobs
+        self._scratch = Scratch(platform.settings)
 
     async def __call__(self, fact: DatasetUploaded, work: Work[RegistryStore]) -> None:
         """Read the file in a process of its own, keep the canonical form, end the dataset's processing."""
@@ -158,8 +158,7 @@ class Validation:
             await _end(fact, result, uow)
 
     async def _validate(self, fact: DatasetUploaded, format: DatasetFormat) -> _Result:
-        with tempfile.TemporaryDirectory(prefix="osmosis-dataset-") as name:
-            folder = Path(name)
+        async with self._scratch.folder("dataset") as folder:
             await self._blobs.fetch(fact.content, folder / "upload")
             done = await validate_apart(folder / "upload", format, folder)
             if not done.outcome.valid:

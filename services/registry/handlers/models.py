@@ -41,14 +41,14 @@ Uow = UnitOfWork[RegistryStore]
 async def list_checkpoints(request: ListCheckpoints, caller: Caller, store: RegistryStore) -> CheckpointPage:
     """Checkpoints of a run, the furthest first."""
     run = await run_of(request.run_id, caller, store)
-    page = await store.runs.page_of_checkpoints(RunId(run.id), limit=request.limit, cursor=request.cursor)
+    page = await store.checkpoints.page(RunId(run.id), limit=request.limit, cursor=request.cursor)
     models = await store.models.ids_by_checkpoint([row.id for row in page.rows])
     items = [checkpoint_view(row, models.get(row.id)) for row in page.rows]
     return CheckpointPage(items=items, next_cursor=page.next_cursor)
 
 
 async def _checkpoint_of(checkpoint_id: CheckpointId, caller: Caller, store: RegistryStore) -> CheckpointRow:
-    row = await store.runs.checkpoint(caller.workspace(), checkpoint_id)
+    row = await store.checkpoints.get(caller.workspace(), checkpoint_id)
     if row is None:
         raise NotFound(f"no checkpoint {checkpoint_id} in this workspace")
     return row

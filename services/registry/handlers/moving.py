@@ -84,7 +84,7 @@ async def _fact(row: RunRow, uow: Uow) -> RunFact:
 
 
 async def _queued(row: RunRow, uow: Uow) -> RunQueued:
-    last = await uow.store.runs.last_checkpoint(row.id)
+    last = await uow.store.checkpoints.last(row.id)
     resume = None
     if last is not None:
         manifest = BlobRef.model_validate_json(last.manifest_json)

@@ -228,8 +228,14 @@ def _models() -> None:
         _needed("manifest_json", sa.Text),
         _needed("metrics_json", sa.Text),
         _needed("created_at", _TIME),
+        sa.Column("surplus_at", _TIME),
+        sa.Column("pruned_at", _TIME),
     )
     op.create_index("checkpoints_of_run", "checkpoints", ["run_id", "step", "id"])
+    surplus = sa.text("surplus_at IS NOT NULL AND pruned_at IS NULL")
+    op.create_index(
+        "checkpoints_to_prune", "checkpoints", ["id"], sqlite_where=surplus, postgresql_where=surplus
+    )
     op.create_table(
         "models",
         _id(),

@@ -5,6 +5,7 @@ Pure: the handler looks up what `named` says and gives it as `Known`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -23,6 +24,7 @@ from libs.common.errors import FieldError, Invalid
 from libs.common.service import field_errors
 
 _SHOWN = 10
+_UNION_MEMBER = re.compile(r"\.(?:list|literal)\[[^\]]*\]")
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ def check(config: Mapping[str, Any], known: Known) -> CheckedRun:
     try:
         parsed = RunConfig.model_validate(config)
     except ValidationError as error:
-        faults += field_errors(error)
+        faults += _without_union_members(field_errors(error))
     broken = {fault.path for fault in faults}
     faults += [fault for fault in _reference_faults(config, known) if fault.path not in broken]
     if parsed is not None:
@@ -107,6 +109,11 @@ def check(config: Mapping[str, Any], known: Known) -> CheckedRun:
     if faults or parsed is None:
         raise Invalid(f"the configuration has {len(faults)} fault(s)", fields=faults)
     return _checked(parsed, known)
+
+
+def _without_union_members(faults: Sequence[FieldError]) -> list[FieldError]:
+    """Paths as in the user's JSON: where a field takes one of several types, each of them is named in the path."""
+    return [FieldError(_UNION_MEMBER.sub("", fault.path), fault.message) for fault in faults]
 
 
 def _reference_faults(config: Mapping[str, Any], known: Known) -> Iterator[FieldError]:

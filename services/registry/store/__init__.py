@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from services.registry.store.checkpoints import CheckpointStore
 from services.registry.store.code import CodeStore
 from services.registry.store.datasets import DatasetStore
 from services.registry.store.models import ModelStore
@@ -21,6 +22,7 @@ class RegistryStore:
         self.code = CodeStore(session)
         self.datasets = DatasetStore(session)
         self.runs = RunStore(session)
+        self.checkpoints = CheckpointStore(session)
         self.models = ModelStore(session)
 
 

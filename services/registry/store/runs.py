@@ -1,23 +1,22 @@
-"""Runs, their transitions and checkpoints."""
+"""Runs and their transitions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import func, select, tuple_
+from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from libs.common.contracts.runs import TERMINAL, RunStatus
-from libs.common.errors import FieldError, Invalid
-from libs.common.identifiers import CheckpointId, ProjectId, RunId, WorkspaceId
+from libs.common.identifiers import ProjectId, RunId, WorkspaceId
 from services.registry.store.paging import PageOf, page_by_id
-from services.registry.tables import CheckpointRow, RunRow, TransitionRow
+from services.registry.tables import RunRow, TransitionRow
 
 _ACTIVE = RunRow.status.not_in(sorted(TERMINAL))
 
 
 class RunStore:
-    """Runs and what belongs to them, in one session."""
+    """Runs, in one session."""
 
     def __init__(self, session: AsyncSession) -> None:
         self._session = session
@@ -74,45 +73,3 @@ class RunStore:
         """The history of a run's status, oldest first."""
         query = select(TransitionRow).where(TransitionRow.run_id == run_id)
         return (await self._session.scalars(query.order_by(TransitionRow.position))).all()
-
-    async def has_checkpoint(self, checkpoint_id: CheckpointId) -> bool:
-        """Whether a checkpoint is known."""
-        return await self._session.get(CheckpointRow, checkpoint_id) is not None
-
-    async def add_checkpoint(self, row: CheckpointRow) -> None:
-        """A new checkpoint."""
-        self._session.add(row)
-        await self._session.flush()
-
-    async def checkpoint(self, workspace_id: WorkspaceId, checkpoint_id: str) -> CheckpointRow | None:
-        """A checkpoint of a workspace."""
-        query = select(CheckpointRow).where(
-            CheckpointRow.id == checkpoint_id, CheckpointRow.workspace_id == workspace_id
-        )
-        return await self._session.scalar(query)
-
-    async def last_checkpoint(self, run_id: str) -> CheckpointRow | None:
-        """Where a run goes on from: its furthest checkpoint, the newer one of two at a step."""
-        query = select(CheckpointRow).where(CheckpointRow.run_id == run_id)
-        newest = query.order_by(CheckpointRow.step.desc(), CheckpointRow.id.desc()).limit(1)
-        return await self._session.scalar(newest)
-
-    async def page_of_checkpoints(
-        self, run_id: RunId, *, limit: int, cursor: str | None
-    ) -> PageOf[CheckpointRow]:
-        """Checkpoints of a run, by step; the cursor is `step.id`.
-
-        Raises:
-            Invalid: the cursor is none of ours.
-        """
-        query = select(CheckpointRow).where(CheckpointRow.run_id == run_id)
-        if cursor is not None:
-            step, _, checkpoint_id = cursor.partition(".")
-            if not step.isdecimal() or len(step) > 12:
-                message = "use the next_cursor of the page before"
-                raise Invalid("the cursor is not valid", fields=[FieldError("cursor", message)])
-            query = query.where(tuple_(CheckpointRow.step, CheckpointRow.id) < (int(step), checkpoint_id))
-        order = query.order_by(CheckpointRow.step.desc(), CheckpointRow.id.desc())
-        rows = (await self._session.scalars(order.limit(limit + 1))).all()
-        shown = rows[:limit]
-        return PageOf(shown, f"{shown[-1].step}.{shown[-1].id}" if len(rows) > limit else None)

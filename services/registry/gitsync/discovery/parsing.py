@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ast
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from libs.common.contracts.code import SyncError
 from services.registry.gitsync.errors import fault
+
+# Doubtful source of a user must not fill our log; our own was compiled before it runs.
+warnings.filterwarnings("ignore", category=SyntaxWarning)
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 DESCRIPTION_CHARACTERS = 2000
