@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import json
 import struct
+import sys
+from array import array
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from services.registry.datasets.rows import REQUIRED, Row
 
 OFFSET_BYTES = 8
+OFFSETS_AT_ONCE = 8192
 
 _encode = json.JSONEncoder(
     ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")
@@ -54,7 +57,7 @@ class CanonicalWriter:
         self.rows = 0
         self.size = 0
         self._lengths = {column: Lengths() for column in REQUIRED}
-        self._index.write(struct.pack("<Q", 0))
+        self._offsets = array("Q", [0])
 
     def write(self, row: Row, line: bytes) -> None:
         """Append a row and its line, as `encode_row` made it."""
@@ -63,7 +66,19 @@ class CanonicalWriter:
         self._content.write(line)
         self.size += len(line)
         self.rows += 1
-        self._index.write(struct.pack("<Q", self.size))
+        self._offsets.append(self.size)
+        if len(self._offsets) >= OFFSETS_AT_ONCE:
+            self._flush()
+
+    def close(self) -> None:
+        """Write the rest of the index."""
+        self._flush()
+
+    def _flush(self) -> None:
+        if sys.byteorder == "big":
+            self._offsets.byteswap()
+        self._index.write(self._offsets.tobytes())
+        del self._offsets[:]
 
     def statistics(self) -> dict[str, Any]:
         """`bytes` of the canonical form and `characters` of the three texts: total, min, max, mean."""

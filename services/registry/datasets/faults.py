@@ -24,11 +24,13 @@ class Faults:
         self._keep = keep
         self.errors: list[RowError] = []
         self.counts: Counter[str] = Counter()
+        self.total = 0
         self._warned: dict[tuple[str, str | None], _Warned] = {}
 
     def error(self, kind: str, message: str, *, row: int | None = None, field: str | None = None) -> None:
         """Count a fault, and keep it while there is room."""
         self.counts[kind] += 1
+        self.total += 1
         if len(self.errors) < self._keep:
             self.errors.append(RowError(row=row, field=_field(field), kind=kind, message=_sound(message)))
 
@@ -40,11 +42,6 @@ class Faults:
     def any(self) -> bool:
         """Whether the file is invalid."""
         return bool(self.counts)
-
-    @property
-    def total(self) -> int:
-        """Errors, shown or not."""
-        return self.counts.total()
 
     def warnings(self) -> list[RowError]:
         """One entry a kind and field, with the first row and the number of rows."""

@@ -34,24 +34,43 @@ def stored_name(name: str) -> str:
     return lower if lower in REQUIRED else name
 
 
-def canonical(raw: RawRow, faults: Faults, limits: Limits) -> Row | None:
-    """The row with the required columns first, or None after its faults were reported."""
-    before = faults.total
-    found = _renamed(raw, faults, limits)
-    row: Row = {}
-    for column in REQUIRED:
-        name = found.pop(column, None)
-        if name is None:
-            row[column] = _absent(raw, column, faults)
-        else:
-            row[column] = _text(raw, name, column, faults)
-    for column, name in found.items():
-        value: Any = raw.values[name]
-        if isinstance(value, (list, dict)) and _deeper_than(cast("Nested", value), limits.depth):
-            message = f"{column!r} is nested more than {limits.depth} deep; make it flatter"
-            faults.error("too_deep", message, row=raw.index, field=column)
-        row[column] = value
-    return row if faults.total == before else None
+class Rules:
+    """Turns the rows of one file into canonical ones and reports their faults."""
+
+    def __init__(self, faults: Faults, limits: Limits) -> None:
+        self._faults = faults
+        self._limits = limits
+        self._last_names: tuple[str, ...] | None = None
+        self._last_found: dict[str, str] = {}
+
+    def canonical(self, raw: RawRow) -> Row | None:
+        """The row with the required columns first, or None after its faults were reported."""
+        faults, before = self._faults, self._faults.total
+        found = self._columns(raw)
+        row: Row = {}
+        for column in REQUIRED:
+            name = found.get(column)
+            row[column] = _absent(raw, column, faults) if name is None else _text(raw, name, column, faults)
+        for column, name in found.items():
+            if column in row:
+                continue
+            value: Any = raw.values[name]
+            if isinstance(value, (list, dict)) and _deeper_than(cast("Nested", value), self._limits.depth):
+                message = f"{column!r} is nested more than {self._limits.depth} deep; make it flatter"
+                faults.error("too_deep", message, row=raw.index, field=column)
+            row[column] = value
+        return row if faults.total == before else None
+
+    def _columns(self, raw: RawRow) -> dict[str, str]:
+        """Names in the file by stored name. Rows mostly look like the one before."""
+        names = tuple(raw.values)
+        if names == self._last_names:
+            return self._last_found
+        before = self._faults.total
+        found = _renamed(raw, self._faults, self._limits)
+        if self._faults.total == before:
+            self._last_names, self._last_found = names, found
+        return found
 
 
 def _renamed(raw: RawRow, faults: Faults, limits: Limits) -> dict[str, str]:

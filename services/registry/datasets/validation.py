@@ -17,7 +17,7 @@ from services.registry.datasets.canonical import CanonicalWriter, encode_row
 from services.registry.datasets.faults import Faults
 from services.registry.datasets.formats import HEAD_BYTES, has_utf8_bom, why_not_text
 from services.registry.datasets.limits import Limits
-from services.registry.datasets.rows import REQUIRED, RawRow, Row, canonical
+from services.registry.datasets.rows import REQUIRED, RawRow, Row, Rules
 
 Rows = Callable[[BinaryIO, Faults, Limits], Iterator[RawRow | None]]
 
@@ -71,6 +71,7 @@ class _Validation:
         self.limits = limits
         self.faults = Faults(limits.errors)
         self._writer = writer
+        self._rules = Rules(self.faults, limits)
         self._rows = 0
         self._columns: dict[str, None] = dict.fromkeys(REQUIRED)
         self._preview: list[dict[str, Any]] = []
@@ -94,7 +95,7 @@ class _Validation:
         self.faults.error("too_large", message, row=self._rows - 1)
 
     def _take(self, raw: RawRow) -> None:
-        row = canonical(raw, self.faults, self.limits)
+        row = self._rules.canonical(raw)
         line = None if row is None else self._encoded(row, raw.index)
         if row is None or line is None or not self._known_columns(row, raw.index):
             return
@@ -150,6 +151,7 @@ class _Validation:
         return False
 
     def outcome(self) -> Outcome:
+        self._writer.close()
         report = DatasetReport(
             rows=self._rows,
             columns=list(self._columns),
