@@ -100,7 +100,6 @@ def unpack_tree(archive: Path, target: Path) -> None:
     links: list[tuple[Path, str]] = []
     total = 0
     target.mkdir()
-    target.chmod(0o755)
     with tarfile.open(archive) as tar:
         for number, entry in enumerate(tar):
             total += entry.size
@@ -117,6 +116,10 @@ def unpack_tree(archive: Path, target: Path) -> None:
     for path, leads_to in links:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.symlink_to(leads_to)
+    # Whatever the service's umask: sandboxes may run as another user.
+    for folder in [target, *target.rglob("*")]:
+        if folder.is_dir() and not folder.is_symlink():
+            folder.chmod(0o755)
 
 
 def _inside(target: Path, name: str) -> Path:

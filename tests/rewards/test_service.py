@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tarfile
 from pathlib import Path
 
@@ -168,3 +169,16 @@ def test_an_archive_cannot_write_through_a_link_of_its_own(tmp_path: Path) -> No
         tar.addfile(tarfile.TarInfo("a/file"))
     with pytest.raises((Invalid, OSError)):
         unpack_tree(archive, tmp_path / "tree")
+
+
+def test_a_checkout_is_open_to_everybody_whatever_the_services_umask(tmp_path: Path) -> None:
+    archive = tmp_path / "code.tar"
+    with tarfile.open(archive, "w") as tar:
+        tar.addfile(tarfile.TarInfo("a/b/file.py"))
+    before = os.umask(0o077)
+    try:
+        unpack_tree(archive, tmp_path / "tree")
+    finally:
+        os.umask(before)
+    modes = [(tmp_path / "tree" / part).stat().st_mode & 0o777 for part in (".", "a", "a/b", "a/b/file.py")]
+    assert modes == [0o755, 0o755, 0o755, 0o644]

@@ -14,6 +14,11 @@ from services.rewards.sandbox.limits import Limits
 from services.rewards.sandbox.link import LinkClosed
 from services.rewards.sandbox.project import SandboxProject
 
+_REMEDY = (
+    "Unprivileged user namespaces must be allowed (sysctl kernel.apparmor_restrict_unprivileged_userns=0 on Ubuntu, "
+    "a security profile that permits them in a container); OSMOSIS_SANDBOX=none runs user code without walls"
+)
+
 
 @dataclass(frozen=True)
 class WallReport:
@@ -58,12 +63,15 @@ async def require_walls(launcher: Launcher, allowed_missing: frozenset[str] = fr
 
     Raises Unavailable that names each other missing wall and what could be done.
     """
-    report = await report_walls(launcher)
+    try:
+        report = await report_walls(launcher)
+    except Unavailable as error:
+        raise Unavailable(f"{error.message}. {_REMEDY}") from error
     unexpected = {name: why for name, why in report.missing.items() if name not in allowed_missing}
     if unexpected:
         listed = "; ".join(f"{name}: {why}" for name, why in sorted(unexpected.items()))
         raise Unavailable(
-            f"walls of the sandbox are missing ({listed}). Repair them, allow them by name in "
-            "OSMOSIS_SANDBOX_ALLOW_MISSING, or set OSMOSIS_SANDBOX=none to run user code without walls"
+            f"walls of the sandbox are missing ({listed}). Allow them by name in OSMOSIS_SANDBOX_ALLOW_MISSING, "
+            f"or: {_REMEDY}"
         )
     return report
