@@ -15,6 +15,7 @@ from typing import Annotated, TypeVar
 from fastapi import APIRouter, Depends, FastAPI, Header, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from opentelemetry.trace import SpanKind
 
 from libs.common.contracts.attempts import (
     BatchOrder,
@@ -32,6 +33,7 @@ from libs.common.contracts.trajectories import Group
 from libs.common.errors import FieldError, Invalid, OsmosisError, Unauthenticated
 from libs.common.identifiers import BatchId, WorkId
 from libs.common.platform import Platform
+from libs.common.telemetry.traces import span
 from libs.common.tokens import bearer, derive_token, token_matches
 from libs.common.unit_of_work import UnitsOfWork
 from services.trainer import handlers
@@ -57,6 +59,7 @@ class AttemptKey:
 
     work_id: WorkId
     epoch: int
+    traceparent: str | None
 
 
 class AttemptApi:
@@ -143,8 +146,10 @@ class AttemptApi:
         return await self._handle(key, report, handlers.end)
 
     async def _handle(self, key: AttemptKey, report: ReportT, handle: Handle[ReportT]) -> Done:
-        async with self._units.begin() as uow:
-            await handle(key.work_id, key.epoch, report, uow)
+        name = f"trainer {type(report).__name__}"
+        with span(name, traceparent=key.traceparent, kind=SpanKind.SERVER, subject=key.work_id):
+            async with self._units.begin() as uow:
+                await handle(key.work_id, key.epoch, report, uow)
         return Done()
 
     async def _completed(self, key: AttemptKey, batch_id: BatchId, after: int) -> CompletedGroups:
@@ -165,7 +170,7 @@ def _authorised(
     secret: bytes = request.app.state.secret
     if not token_matches(bearer(authorization), derive_token(secret, "attempt", work_id, epoch)):
         raise Unauthenticated(f"the token does not open epoch {epoch} of {work_id}")
-    return AttemptKey(WorkId(work_id), epoch)
+    return AttemptKey(WorkId(work_id), epoch, request.headers.get("traceparent"))
 
 
 Authorised = Annotated[AttemptKey, Depends(_authorised)]

@@ -90,6 +90,16 @@ async def test_a_batch_is_stated_once_with_recipe_engine_and_deadline(
     assert Recipe.model_validate_json(kept) == recipe(RUN)
 
 
+async def test_a_batch_goes_on_with_the_trace_of_its_attempt(world: World, client: httpx.AsyncClient) -> None:
+    trace = "0af7651916cd43dd8448eb211c80319c"
+    headers = {"traceparent": f"00-{trace}-b7ad6b7169203331-01"}
+    assert (await client.post("/batches", json=batch(), headers=headers)).status_code == 200
+    await until(lambda: world.facts(BatchRequested), "the batch")
+    envelope = next(e for e in world.envelopes if e.routing_key == BatchRequested.KEY)
+    assert envelope.traceparent is not None
+    assert envelope.traceparent.split("-")[1] == trace
+
+
 async def test_a_batch_id_cannot_stand_for_two_batches(client: httpx.AsyncClient) -> None:
     assert (await client.post("/batches", json=batch())).status_code == 200
     assert (await client.post("/batches", json=batch(seed=6))).status_code == 409

@@ -72,6 +72,7 @@ class World:
     def __init__(self, platform: Platform) -> None:
         self.platform = platform
         self.heard: list[Fact] = []
+        self.envelopes: list[Envelope] = []
         self.beats: list[tuple[str, int]] = []
         self.scheduler_says: type[Conflict] | type[Unavailable] | None = None
         self._ids = itertools.count()
@@ -155,6 +156,7 @@ class World:
 
         async def hear(envelope: Envelope, _delivery: int) -> None:
             if envelope.source == "/osmosis/trainer":
+                self.envelopes.append(envelope)
                 self.heard.append(envelope.fact())
 
         async def bury(envelope: Envelope, _deliveries: int, error: str) -> None:

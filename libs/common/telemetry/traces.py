@@ -14,6 +14,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 _PROPAGATOR = TraceContextTextMapPropagator()
 _TRACER = trace.get_tracer("osmosis")
+FLUSH_MS = 2000
 
 
 def configure_tracing(service: str, otlp_endpoint: str | None) -> None:
@@ -24,6 +25,13 @@ def configure_tracing(service: str, otlp_endpoint: str | None) -> None:
 
         provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=otlp_endpoint)))
     trace.set_tracer_provider(provider)
+
+
+def flush_traces() -> None:
+    """Send what is left, for a process that is about to end without tidying up."""
+    provider = trace.get_tracer_provider()
+    if isinstance(provider, TracerProvider):
+        provider.force_flush(FLUSH_MS)
 
 
 def current_traceparent() -> str | None:

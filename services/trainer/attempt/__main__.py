@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from libs.common.service import field_errors
 from libs.common.telemetry.logs import configure_logging
-from libs.common.telemetry.traces import configure_tracing
+from libs.common.telemetry.traces import configure_tracing, flush_traces
 from services.trainer.attempt.running import run_attempt
 from services.trainer.attempt.settings import AttemptSettings
 
@@ -21,6 +21,7 @@ async def main() -> None:
     configure_logging("attempt", settings.log_level, settings.log_format)
     configure_tracing("attempt", settings.otlp_endpoint)
     status = await run_attempt(settings)
+    flush_traces()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)

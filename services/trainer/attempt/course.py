@@ -19,6 +19,7 @@ from libs.common.contracts.attempts import BatchOrder, Ended, StepReport
 from libs.common.contracts.recipes import Recipe
 from libs.common.contracts.rollouts import Phase
 from libs.common.contracts.trajectories import Group
+from libs.common.telemetry.traces import span
 from services.trainer.attempt.batches import Batches, batch_order
 from services.trainer.attempt.checkpoints import keep_checkpoint
 from services.trainer.attempt.context import Context, Talk, WorkFailed
@@ -127,7 +128,8 @@ class Course:
     def _sample(self, phase: Phase, step: int, rows: tuple[int, ...]) -> tuple[BatchOrder, list[Group]]:
         order = batch_order(self._recipe, self._context.epoch, phase, step, rows)
         timeout_s = self._recipe.config.scoring.timeout_s
-        return order, self._talk.wait(self._batches.sample(order, timeout_s))
+        with span(f"{phase} batch", run=self._recipe.run_id, step=str(step)):
+            return order, self._talk.wait(self._batches.sample(order, timeout_s))
 
     def _validate(self, step: int) -> None:
         if not self._split.held_out:

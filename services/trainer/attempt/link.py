@@ -34,6 +34,7 @@ from libs.common.contracts.attempts import (
 from libs.common.contracts.requests import Done
 from libs.common.errors import Conflict, NotFound, OsmosisError, Unavailable, from_wire
 from libs.common.identifiers import BatchId
+from libs.common.telemetry.traces import current_traceparent
 
 CALL_TIMEOUT_S = 20.0
 HELLO_PATIENCE_S = 60.0
@@ -159,7 +160,7 @@ class Link:
             path,
             params=query,
             content=body.model_dump_json() if body is not None else None,
-            headers={"Content-Type": "application/json"} if body is not None else None,
+            headers=_headers(body),
             timeout=CALL_TIMEOUT_S + wait_s,
         )
         if answer.is_success:
@@ -168,6 +169,12 @@ class Link:
         if isinstance(error, Conflict):
             raise Fenced(error.message)
         raise error
+
+
+def _headers(body: BaseModel | None) -> dict[str, str]:
+    headers = {"Content-Type": "application/json"} if body is not None else {}
+    traceparent = current_traceparent()
+    return headers | ({"traceparent": traceparent} if traceparent else {})
 
 
 def _error_of(answer: httpx.Response) -> OsmosisError:

@@ -82,6 +82,7 @@ async def _hello_to_end(context: Context) -> Exit:
 
 async def _outcome(context: Context, hello: Hello) -> Ended:
     try:
+        await _ask_first(context)
         return await _carry_out(context, hello)
     except (Fenced, Unreachable):
         raise
@@ -90,6 +91,13 @@ async def _outcome(context: Context, hello: Hello) -> Ended:
     except Exception as error:  # noqa: BLE001 - whatever a model, a folder or a library raises ends the attempt
         _log.error("the attempt failed", error=repr(error), trace=traceback.format_exc())
         return Ended(outcome="failed", error=said_to_user(error))
+
+
+async def _ask_first(context: Context) -> None:
+    """Work that nobody wants any more is not begun."""
+    with suppress(Unreachable):
+        context.control.tell((await context.link.heartbeat()).directive)
+    context.control.check()
 
 
 async def _carry_out(context: Context, hello: Hello) -> Ended:
