@@ -1,0 +1,1 @@
+"""Nodes, GPUs, queues and leases; starts and stops trainer work on a backend."""
