@@ -47,3 +47,13 @@ class QueryMetrics(Request[RunMetrics], service="metrics", name="query_metrics")
     since: datetime | None = None
     until: datetime | None = None
     max_points: int = Field(default=1000, ge=2, le=10_000)
+
+
+class Exposition(Reply):
+    """Prometheus' text format."""
+
+    text: str
+
+
+class GetExposition(Request[Exposition], service="metrics", name="get_exposition"):
+    """What Prometheus scrapes (operator only)."""

@@ -1,0 +1,1 @@
+"""Training curves, and figures for Prometheus."""
