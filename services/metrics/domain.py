@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from libs.common.contracts.metrics import MetricPoint
@@ -39,7 +40,7 @@ def downsample(points: Sequence[MetricPoint], max_points: int) -> list[MetricPoi
     if buckets == 0:
         return [points[0], points[-1]]
     edges = [i * len(inner) // buckets for i in range(buckets + 1)]
-    merged = [_merge(inner[start:stop]) for start, stop in zip(edges, edges[1:], strict=False)]
+    merged = [_merge(inner[start:stop]) for start, stop in itertools.pairwise(edges)]
     return [points[0], *merged, points[-1]]
 
 

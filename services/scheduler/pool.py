@@ -68,7 +68,9 @@ class Pool:
             while True:
                 await self._round()
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), ROUND_S)
+                    # Not wait_for: on Python 3.11 it loses a cancellation that comes with the event.
+                    async with asyncio.timeout(ROUND_S):
+                        await self._wake.wait()
                 self._wake.clear()
         finally:
             await self._end_children()
