@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 Message = dict[str, Any]
@@ -81,26 +82,36 @@ def prefix_digests(messages: Sequence[Mapping[str, Any]]) -> list[bytes]:
     return digests
 
 
-def for_template(messages: Iterable[Mapping[str, Any]], *, renders_calls: bool) -> list[Message]:
+@dataclass(frozen=True)
+class Habits:
+    """What a chat template knows: tool calls in answers, and messages of tools."""
+
+    renders_calls: bool = True
+    renders_results: bool = True
+
+
+def for_template(messages: Iterable[Mapping[str, Any]], habits: Habits) -> list[Message]:
     """Messages as chat templates expect them: text content, arguments as objects, no nulls, no members of ours.
 
-    `renders_calls` False: the template knows no tool calls, so they become part of the text in the Hermes form.
+    What a template does not know becomes text in the Hermes form: calls in the answer, results from the user.
     """
-    return [_for_template(message, renders_calls) for message in messages]
+    return [_for_template(message, habits) for message in messages]
 
 
-def _for_template(message: Mapping[str, Any], renders_calls: bool) -> Message:
+def _for_template(message: Mapping[str, Any], habits: Habits) -> Message:
     plain: Message = {"role": message.get("role"), "content": content_text(message.get("content"))}
     for name in ("name", "tool_call_id", "reasoning_content"):
         if isinstance(message.get(name), str):
             plain[name] = message[name]
+    if plain["role"] == "tool" and not habits.renders_results:
+        return {"role": "user", "content": f"<tool_response>\n{plain['content']}\n</tool_response>"}
     if isinstance(message.get(VERBATIM), str):
         return plain | {"content": message[VERBATIM]}
     calls = [
         {"name": _function(call).get("name"), "arguments": arguments_object(_function(call).get("arguments"))}
         for call in tool_calls_of(message)
     ]
-    if calls and renders_calls:
+    if calls and habits.renders_calls:
         plain["tool_calls"] = [{"type": "function", "function": call} for call in calls]
     elif calls:
         plain["content"] = "\n".join([*filter(None, [plain["content"]]), *map(_hermes, calls)])

@@ -44,7 +44,7 @@ class FolderTokenizer:
     def __init__(self, folder: Path) -> None:
         self._inner = _load(folder)
         template = self._inner.chat_template
-        if not isinstance(template, str):
+        if not isinstance(template, str) or not template.strip():
             raise Invalid("the base model has no chat template: add chat_template.jinja to its folder")
         self.template = template
 

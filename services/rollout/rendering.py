@@ -13,9 +13,10 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 from libs.common.errors import Invalid
-from services.rollout.messages import Message, content_text, for_template, without_nulls
+from services.rollout.messages import Habits, Message, content_text, for_template, without_nulls
 
 PLACEHOLDER = "osmosis-answer-stands-here"
+_A_CALL = [{"id": "call_1", "type": "function", "function": {"name": "tool", "arguments": "{}"}}]
 _CACHED_OPENINGS = 512
 """A group's samples share their opening; a batch has a few hundred groups at most in flight."""
 
@@ -60,8 +61,10 @@ class Renderer:
         self._tokenizer = tokenizer
         self.stop_ids = frozenset(stop_ids)
         self.context_length = context_length
-        self._renders_calls = "tool_calls" in tokenizer.template
         self._renders_tools = "tools" in tokenizer.template
+        self._habits = Habits(renders_calls="tool_calls" in tokenizer.template)
+        self._habits = Habits(self._habits.renders_calls, self._shows_result(calls=_A_CALL))
+        self._continues_results = self._shows_result(calls=[])
         self._opening = lru_cache(_CACHED_OPENINGS)(self._render_opening)
 
     def opening(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any]) -> list[int]:
@@ -91,9 +94,12 @@ class Renderer:
         """Token ids that follow a sampled answer, up to where the assistant speaks again.
 
         `before`: the messages that the answer answers; `after`: those behind it. They begin with the end of the
-        assistant's turn, as far as the answer did not sample it. None: the template has no answer's text behind
-        which something could be found (it refuses, drops or repeats it); then the conversation needs a new branch.
+        assistant's turn, as far as the answer did not sample it. None: the template does not show what follows
+        (it refuses the history, drops or repeats the answer, or drops a tool's result); then the conversation needs
+        a new branch.
         """
+        if not self._continues_results and any(message.get("role") == "tool" for message in after):
+            return None
         answer = {"role": "assistant", "content": PLACEHOLDER}
         try:
             text = self._text([*before, answer, *after], tools)
@@ -115,9 +121,16 @@ class Renderer:
         shown = [without_nulls(tool) for tool in tools]
         if shown and not self._renders_tools:
             messages, shown = _with_tools_in_words(messages, shown), []
-        return self._tokenizer.render(
-            for_template(messages, renders_calls=self._renders_calls), shown or None
-        )
+        return self._tokenizer.render(for_template(messages, self._habits), shown or None)
+
+    def _shows_result(self, *, calls: list[dict[str, Any]]) -> bool:
+        """Whether a tool's result appears in the text, behind an answer with these calls."""
+        answer = {"role": "assistant", "content": "answer", "tool_calls": calls}
+        result = {"role": "tool", "content": PLACEHOLDER, "tool_call_id": "call_1"}
+        try:
+            return PLACEHOLDER in self._text([{"role": "user", "content": "question"}, answer, result], [])
+        except TemplateFault:
+            return False
 
 
 def _with_tools_in_words(

@@ -32,7 +32,7 @@ TOOLS = [
     }
 ]
 
-TEXT = st.text(alphabet=st.sampled_from("ab é\n{}\"<>0👍"), max_size=12)
+TEXT = st.text(alphabet=st.sampled_from('ab é\n{}"<>0👍'), max_size=12)
 SPOKEN = st.one_of(
     TEXT,
     st.builds("<think>\n{}\n</think>\n\n{}".format, TEXT, TEXT),
@@ -133,7 +133,9 @@ def as_agents_send_it(message: Message) -> Message:
     return sent
 
 
-async def converse(template: Renderer, turns: list[Turn]) -> tuple[LiveRollout, ScriptedEngine, list[ChatAnswer]]:
+async def converse(
+    template: Renderer, turns: list[Turn]
+) -> tuple[LiveRollout, ScriptedEngine, list[ChatAnswer]]:
     rollout, engine = new_rollout(template), ScriptedEngine()
     chats = Chats(engine)  # pyright: ignore[reportArgumentType]
     histories: list[list[Message]] = []
@@ -209,7 +211,9 @@ def test_a_conversation_that_goes_on_reads_as_the_template_renders_it_whole(
 
 @pytest.mark.parametrize("name", sorted(TEMPLATES))
 def test_reasoning_and_tool_calls_stay_in_one_branch(name: str) -> None:
-    call = '<think>\nwhich?\n</think>\n\nLooking.\n<tool_call>\n{"name":"lookup","arguments":{}}\n</tool_call>'
+    call = (
+        '<think>\nwhich?\n</think>\n\nLooking.\n<tool_call>\n{"name":"lookup","arguments":{}}\n</tool_call>'
+    )
     turns = [
         Turn("go on", 0, "first", call, True, ()),
         Turn("go on", 0, "unused", "<think>\nso\n</think>\n\nIt is 42.", False, ()),
