@@ -205,6 +205,7 @@ ANSWERS: dict[type[Reply], Reply] = {
         rollouts.RolloutPage(items=[ROLLOUT]),
         rollouts.RolloutDetail(rollout=ROLLOUT, trajectory=None),
         metrics.RunMetrics(run_id=RUN, series=[]),
+        metrics.Exposition(text="osmosis_runs 1\n"),
         work.Nodes(nodes=[NODE], leases=[], queue=[]),
         work.QueuePosition(entry=None),
         DeadLetterPage(items=[]),

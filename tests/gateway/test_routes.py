@@ -209,6 +209,13 @@ async def test_health_and_readiness_need_no_key(world: World) -> None:
     assert ready.json() == {"bus": "ok", "blobs": "ok", "database:gateway": "ok"}
 
 
+async def test_prometheus_scrapes_with_the_operators_key(world: World) -> None:
+    async with world.client(ROOT_KEY) as client:
+        answer = await client.get("/metrics")
+    assert answer.text == "osmosis_runs 1\n"
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+
+
 async def test_the_queue_of_a_run_names_why_it_waits(world: World) -> None:
     world.scripted[GetRun] = lambda _: RUN_VIEW.model_copy(update={"status": "queued"})
     async with world.client() as client:
