@@ -58,7 +58,9 @@ class EventTail:
             while await self._advance() == BATCH:
                 pass
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._grown.wait(), POLL_S)
+                # Not wait_for: on Python 3.11 it loses a cancellation that comes with the event.
+                async with asyncio.timeout(POLL_S):
+                    await self._grown.wait()
 
     async def _advance(self) -> int:
         async with self._units.read() as store:
@@ -83,7 +85,8 @@ class EventTail:
     async def pause(self, seconds: float) -> None:
         """Let time pass, or less where streams must end."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._closing.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._closing.wait()
 
     async def close(self) -> None:
         """End every stream."""

@@ -45,7 +45,9 @@ class Pruning:
                 pruned = 0
             if pruned < AT_ONCE:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), POLL_S)
+                    # Not wait_for: on Python 3.11 it loses a cancellation that comes with the event.
+                    async with asyncio.timeout(POLL_S):
+                        await self._wake.wait()
                 self._wake.clear()
 
     async def _prune(self) -> int:

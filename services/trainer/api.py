@@ -131,7 +131,8 @@ class AttemptApi:
             if answer.groups or answer.done or left <= 0:
                 return answer
             with suppress(TimeoutError):
-                await asyncio.wait_for(arrived.wait(), min(left, ASK_DATABASE_EVERY_S))
+                async with asyncio.timeout(min(left, ASK_DATABASE_EVERY_S)):
+                    await arrived.wait()
 
     async def steps(self, key: Authorised, report: StepReport) -> Done:
         """Metrics of a step."""

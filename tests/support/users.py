@@ -189,7 +189,7 @@ def tiny_config(base_model: str, dataset: str, **changes: Any) -> dict[str, Any]
             "lora": {"rank": 4},
         },
         "validation": {"share": 0.25, "max_rows": 4},
-        "checkpoints": {"interval": 1},
+        "checkpoints": {"interval": 1, "keep": 50},
         "seed": 7,
     }
     for key, value in changes.items():
