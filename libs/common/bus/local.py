@@ -9,23 +9,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
-import structlog
-
 from libs.common.bus import DeadLetterSink, FactHandler, QueueSpec, RequestHandler
+from libs.common.bus.answering import answer
+from libs.common.bus.courses import Course
+from libs.common.bus.lines import Lines
+from libs.common.bus.wire import encode
 from libs.common.clock import Clock
 from libs.common.contracts.envelope import Envelope
 from libs.common.contracts.requests import ReplyMessage, RequestMessage
 from libs.common.errors import Unavailable
 
-_log = structlog.get_logger(__name__)
-SINK_RETRY_S = 1.0
 
-
-@dataclass
+@dataclass(eq=False)
 class _Delivery:
     """One fact in one queue."""
 
@@ -33,16 +31,14 @@ class _Delivery:
     settled: asyncio.Future[None]
 
 
-@dataclass
+@dataclass(eq=False)
 class _Queue:
-    """A queue and who consumes it. An ordered queue has a line a subject; others have one line for all."""
+    """A queue, what waits for its first consumer, and its consumer once there is one."""
 
     spec: QueueSpec
+    lines: Lines
     waiting: deque[_Delivery] = field(default_factory=deque[_Delivery])
-    busy: dict[str, deque[_Delivery]] = field(default_factory=dict[str, deque[_Delivery]])
-    running: int = 0
-    handler: FactHandler | None = None
-    sink: DeadLetterSink | None = None
+    consumer: tuple[FactHandler, DeadLetterSink] | None = None
 
 
 class LocalBus:
@@ -52,8 +48,8 @@ class LocalBus:
         self._clock = clock
         self._queues: dict[str, _Queue] = {}
         self._addresses: dict[str, tuple[RequestHandler, asyncio.Semaphore]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._requests: set[asyncio.Task[ReplyMessage]] = set()
+        self._unsettled: set[asyncio.Future[None]] = set()
+        self._requests: set[asyncio.Task[bytes | None]] = set()
         self._open = False
 
     async def start(self) -> None:
@@ -65,151 +61,99 @@ class LocalBus:
         return self._open
 
     async def publish(self, envelope: Envelope) -> asyncio.Future[None]:
-        """Put a fact into every bound queue at once; the future is done when all have settled it."""
+        """Put a fact into every bound queue at once; the future is done when all have settled it.
+
+        Raises:
+            TooLarge: the fact is over the limit of a message.
+            RuntimeError: the bus is closed.
+        """
         if not self._open:
             raise RuntimeError("the bus is closed")
-        text = envelope.model_dump_json()
+        body = encode(envelope)
         bound = [queue for queue in self._queues.values() if envelope.routing_key in queue.spec.bindings]
-        settled = [self._enqueue(queue, Envelope.model_validate_json(text)) for queue in bound]
-        return _all_of(settled)
+        return _all_of([self._put(queue, Envelope.model_validate_json(body)) for queue in bound])
 
-    def _enqueue(self, queue: _Queue, envelope: Envelope) -> asyncio.Future[None]:
+    def _put(self, queue: _Queue, envelope: Envelope) -> asyncio.Future[None]:
         delivery = _Delivery(envelope, asyncio.get_running_loop().create_future())
-        queue.waiting.append(delivery)
-        self._dispatch(queue)
+        self._unsettled.add(delivery.settled)
+        delivery.settled.add_done_callback(self._unsettled.discard)
+        if queue.consumer is None:
+            queue.waiting.append(delivery)
+        else:
+            self._deliver(queue, delivery, *queue.consumer)
         return delivery.settled
 
     async def declare(self, queue: QueueSpec) -> None:
         """Make the queue exist: what is published from now on waits in it."""
-        self._queues.setdefault(queue.name, _Queue(queue))
+        self._queues.setdefault(queue.name, _Queue(queue, Lines(queue.prefetch, queue.name)))
 
     async def consume(self, queue: QueueSpec, handler: FactHandler, dead_letter: DeadLetterSink) -> None:
         """Start to handle a queue's facts."""
         await self.declare(queue)
         entry = self._queues[queue.name]
-        entry.handler, entry.sink = handler, dead_letter
-        self._dispatch(entry)
+        entry.consumer = (handler, dead_letter)
+        while entry.waiting:
+            self._deliver(entry, entry.waiting.popleft(), handler, dead_letter)
 
-    def _dispatch(self, queue: _Queue) -> None:
-        """Start what may start: on an ordered queue a subject at work keeps its later facts in a line behind it."""
-        while queue.waiting and queue.handler is not None and queue.running < queue.spec.prefetch:
-            delivery = queue.waiting.popleft()
-            subject = f"{delivery.envelope.source} {delivery.envelope.subject}"
-            if queue.spec.ordered and subject in queue.busy:
-                queue.busy[subject].append(delivery)
-                continue
-            if queue.spec.ordered:
-                queue.busy[subject] = deque()
-            queue.running += 1
-            self._own(self._work_off(queue, subject, delivery), f"{queue.spec.name}:{subject}")
+    def _deliver(
+        self, queue: _Queue, delivery: _Delivery, handler: FactHandler, sink: DeadLetterSink
+    ) -> None:
+        envelope = delivery.envelope
+        course = Course(envelope, queue.spec.retry, handler, sink)
 
-    async def _work_off(self, queue: _Queue, subject: str, delivery: _Delivery) -> None:
-        """Settle a delivery and, on an ordered queue, those that came for its subject meanwhile."""
-        try:
-            line = queue.busy.get(subject) if queue.spec.ordered else None
-            await self._settle(queue, delivery)
-            while line:
-                await self._settle(queue, line.popleft())
-        finally:
-            queue.running -= 1
-            for left in queue.busy.pop(subject, ()) if queue.spec.ordered else ():
-                left.settled.cancel()
-            self._dispatch(queue)
-
-    async def _settle(self, queue: _Queue, delivery: _Delivery) -> None:
-        assert queue.handler is not None and queue.sink is not None
-        try:
-            for attempt in range(1, queue.spec.retry.deliveries + 1):
-                error = await _attempt(queue.handler, delivery.envelope, attempt)
-                if error is None:
-                    break
-                if attempt == queue.spec.retry.deliveries:
-                    await self._bury(queue.sink, delivery.envelope, attempt, error)
-                else:
-                    await asyncio.sleep(queue.spec.retry.delays_s[attempt - 1])
-            if not delivery.settled.done():
+        async def go_on() -> float | None:
+            again_s = await course.go_on()
+            if again_s is None and not delivery.settled.done():
                 delivery.settled.set_result(None)
-        finally:
-            delivery.settled.cancel()
+            return again_s
 
-    async def _bury(self, sink: DeadLetterSink, envelope: Envelope, deliveries: int, error: str) -> None:
-        while True:
-            try:
-                await sink(envelope, deliveries, error)
-                return
-            except Exception as failure:  # noqa: BLE001 - a fact is not dropped because its grave is shut
-                _log.error("a dead letter could not be kept; trying again", error=repr(failure))
-                await asyncio.sleep(SINK_RETRY_S)
+        # Unordered facts have a line each; two copies of one fact share it, as they would on a broker.
+        line = f"{envelope.source} {envelope.subject}" if queue.spec.ordered else envelope.id
+        queue.lines.add(line, go_on)
 
     async def serve(self, address: str, handler: RequestHandler, *, concurrency: int = 64) -> None:
         """Answer the requests sent to an address."""
         self._addresses[address] = (handler, asyncio.Semaphore(concurrency))
 
     async def call(self, address: str, message: RequestMessage) -> ReplyMessage:
-        """Ask and wait until the deadline."""
+        """Ask and wait until the deadline; nobody at the address is said at once."""
         if address not in self._addresses:
             raise Unavailable(f"nobody answers at {address}; is the service running?")
         handler, places = self._addresses[address]
-        sent = RequestMessage.model_validate_json(message.model_dump_json())
+        body = encode(message)
 
-        async def answer() -> ReplyMessage:
+        async def answered() -> bytes | None:
             async with places:
-                return await handler(sent)
+                return await answer(handler, body, self._clock)
 
-        task = asyncio.create_task(answer(), name=f"request:{message.name}")
+        task = asyncio.create_task(answered(), name=f"request:{message.name}")
         self._requests.add(task)
         task.add_done_callback(self._requests.discard)
         seconds = (message.deadline - self._clock.now()).total_seconds()
-        try:
-            async with asyncio.timeout(max(0.0, seconds)):
-                reply = await asyncio.shield(task)
-        except TimeoutError:
-            raise Unavailable(f"{message.name} was not answered within {seconds:.1f} s; try again") from None
-        except asyncio.CancelledError:
-            if not task.cancelled():
-                raise
-            # The one who answers was stopped, not the one who asks.
-            raise Unavailable(f"{message.name} was not answered: the platform stops; try again") from None
-        return ReplyMessage.model_validate_json(reply.model_dump_json())
+        # `wait` and not `await`: the work goes on when the one who asks gives up, as it does on a broker.
+        await asyncio.wait({task}, timeout=max(0.0, seconds))
+        if task.cancelled():
+            raise Unavailable(f"{message.name} was not answered: the platform stops; try again")
+        reply = task.result() if task.done() else None
+        if reply is None:
+            raise Unavailable(f"{message.name} was not answered within {seconds:.1f} s; try again")
+        return ReplyMessage.model_validate_json(reply)
 
     async def stop_consuming(self) -> None:
         """Take nothing new; cancel what is under way, so that its facts come back at the next start."""
         self._open = False
         self._addresses.clear()
-        for queue in self._queues.values():
-            queue.handler = None
-            for delivery in queue.waiting:
-                delivery.settled.cancel()
-            queue.waiting.clear()
-        under_way: list[asyncio.Task[Any]] = [*self._tasks, *self._requests]
-        for task in under_way:
-            task.cancel()
-        await asyncio.gather(*under_way, return_exceptions=True)
+        requests: list[asyncio.Task[Any]] = list(self._requests)
+        for request in requests:
+            request.cancel()
+        await asyncio.gather(*(queue.lines.stop(0) for queue in self._queues.values()))
+        await asyncio.gather(*requests, return_exceptions=True)
+        for settled in list(self._unsettled):
+            settled.cancel()
 
     async def aclose(self) -> None:
         """Stop."""
         await self.stop_consuming()
-
-    def _own(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        task = asyncio.create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-
-async def _attempt(handler: FactHandler, envelope: Envelope, attempt: int) -> str | None:
-    """One delivery; the error's text when it failed."""
-    try:
-        await handler(envelope, attempt)
-    except Exception as error:  # noqa: BLE001 - a failing handler asks for another delivery; recorded here
-        _log.warning(
-            "a fact was not handled",
-            type=envelope.type,
-            subject=envelope.subject,
-            attempt=attempt,
-            exc_info=error,
-        )
-        return f"{type(error).__name__}: {error}"
-    return None
 
 
 def _all_of(settled: list[asyncio.Future[None]]) -> asyncio.Future[None]:
