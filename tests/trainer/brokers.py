@@ -23,6 +23,7 @@ from services.trainer.attempt.settings import AttemptSettings
 from tests.support.tiny_model import make_tiny_model, make_tokenizer
 from tests.trainer.worlds import WORKSPACE, World, recipe
 
+BATCHES = QueueSpec("test.broker", (BatchRequested.KEY,), ordered=False)
 Judge = Callable[[GroupSpec, int, list[int]], float | str | None]
 """`(group, sample, tokens)` -> the reward, or an error's text, or None for a rollout that failed."""
 
@@ -46,8 +47,7 @@ class Broker:
 
     async def listen(self) -> None:
         """Take batches from now on."""
-        queue = QueueSpec("test.broker", (BatchRequested.KEY,), ordered=False)
-        await self.world.platform.bus.consume(queue, self._hear, self._bury)
+        await self.world.platform.bus.consume(BATCHES, self._hear, self._bury)
 
     async def _bury(self, envelope: Envelope, _deliveries: int, error: str) -> None:
         raise AssertionError(f"{envelope.type} died: {error}")

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from libs.common.contracts.recipes import TrainOrder
+from libs.common.contracts.rollouts import BatchRequested
 from libs.common.contracts.work import AttemptEnded, AttemptStepped
 from services.trainer.attempt.running import Exit
-from tests.trainer.brokers import Broker, tiny_recipe
+from tests.trainer.brokers import BATCHES, Broker, attempt, tiny_recipe
 from tests.trainer.worlds import World, trainer_world, until
 
 ROOT = Path(__file__).parents[2]
@@ -89,3 +90,29 @@ async def test_a_process_without_its_settings_names_what_is_missing(world: World
     assert await process.wait() == 1
     assert "OSMOSIS_ATTEMPT_EPOCH" in log.read_text()
     assert world.token("attempt", RUN, 1) not in log.read_text()
+
+
+async def test_an_attempt_outlives_the_service(tmp_path: Path) -> None:
+    async with trainer_world(tmp_path, lease_ttl_s=30) as before:
+        broker = Broker(before)
+        interrupted = asyncio.Event()
+
+        async def lie_down_in_step_2(batch: BatchRequested) -> None:
+            if batch.step == 2:
+                interrupted.set()
+                await asyncio.Event().wait()
+
+        broker.on_batch = lie_down_in_step_2
+        await broker.listen()
+        recipe = await tiny_recipe(before, tmp_path, RUN)
+        epoch = await before.grant(RUN, TrainOrder(recipe=recipe))
+        running = asyncio.create_task(attempt(before, RUN, epoch))
+        async with asyncio.timeout(60):
+            await interrupted.wait()
+    async with trainer_world(tmp_path, queues=(BATCHES,), lease_ttl_s=30) as after:
+        await Broker(after).listen()
+        assert await running is Exit.DONE
+        await until(lambda: after.facts(AttemptEnded), "the end")
+        assert [step.step for step in before.facts(AttemptStepped)] == [1]
+        assert [step.step for step in after.facts(AttemptStepped)] == [2, 3]
+        assert after.facts(AttemptEnded)[0].outcome == "completed"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -43,6 +42,7 @@ from libs.common.identifiers import (
     SyncId,
     WorkId,
     WorkspaceId,
+    new_id,
 )
 from libs.common.platform import Platform
 from libs.common.running import running
@@ -75,7 +75,6 @@ class World:
         self.envelopes: list[Envelope] = []
         self.beats: list[tuple[str, int]] = []
         self.scheduler_says: type[Conflict] | type[Unavailable] | None = None
-        self._ids = itertools.count()
         self._epochs: dict[str, int] = {}
 
     @property
@@ -91,7 +90,7 @@ class World:
         """Another service states a fact."""
         envelope = Envelope.wrap(
             fact,
-            id=f"evt_{next(self._ids)}",
+            id=new_id("evt", self.platform.clock.now()),
             source=source,
             time=self.platform.clock.now(),
             traceparent=None,
@@ -187,9 +186,13 @@ def open_test_platform(folder: Path, **settings: Any) -> Platform:
 
 
 @asynccontextmanager
-async def trainer_world(folder: Path, **settings: Any) -> AsyncGenerator[World]:
-    """A running trainer service."""
+async def trainer_world(
+    folder: Path, *, queues: tuple[QueueSpec, ...] = (), **settings: Any
+) -> AsyncGenerator[World]:
+    """A running trainer service. `queues` of peers exist before it starts, so that they miss nothing."""
     platform = open_test_platform(folder, **settings)
+    for queue in queues:
+        await platform.bus.declare(queue)
     world = World(platform)
     address = folder / "run" / "trainer.url"
     before = address.stat().st_mtime_ns if address.exists() else None
