@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -48,7 +48,8 @@ class Engine:
     statuses: list[int] = field(default_factory=list[int])
     """Statuses of the next answers; 200 once it is empty."""
     open: asyncio.Event = field(default_factory=asyncio.Event)
-    """While it is not set, calls hang."""
+    """While it is not set, calls hang, as `hold` says."""
+    hold: Callable[[dict[str, Any]], Awaitable[object]] | None = None
     url: str = ""
 
     def __post_init__(self) -> None:
@@ -63,7 +64,7 @@ class Engine:
             asked = await request.json()
             self.requests.append(asked)
             self.tokens.append(request.headers["authorization"])
-            await self.open.wait()
+            await (self.open.wait() if self.hold is None else self.hold(asked))
             status = self.statuses.pop(0) if self.statuses else 200
             if status != 200:
                 return Response("not now", status_code=status)

@@ -198,7 +198,7 @@ class World:
             "engine_url": self.engine.url,
             "groups": [GroupSpec(group_id=GroupId(f"group_{number}_{one}"), row_index=one) for one in rows],
             "n_samples": 2,
-            "sampling": SamplingConfig(max_response_length=64),
+            "sampling": SamplingConfig(max_response_length=256),
             "seed": 11,
             "deadline": self.platform.clock.now() + timedelta(seconds=deadline_s),
         }
