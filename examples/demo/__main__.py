@@ -137,7 +137,7 @@ class Demonstration:
         after = validation_answers(rest, run, int(last.run["step"]))
         rows = sorted(before.keys() & after.keys())[:SHOWN_ANSWERS]
         with self.view.step("loading the exported folder with transformers"):
-            exported = answers_of(folder, [before[row].question for row in rows], self.root)
+            exported = answers_of(folder, [before[row].prompt for row in rows], self.root)
         self.view.say("\nheld-out questions, never trained on:")
         for row, answer in zip(rows, exported, strict=True):
             self.view.say(f"  before   {in_short(before[row])}")

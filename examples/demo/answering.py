@@ -1,4 +1,4 @@
-"""Loads a Hugging Face folder and answers questions: `python -m examples.demo.answering FOLDER < questions.json`.
+"""Loads a Hugging Face folder and answers prompts: `python -m examples.demo.answering FOLDER < prompts.json`.
 
 Nothing of the platform takes part: what is shown is that the exported folder stands by itself.
 """
@@ -12,19 +12,16 @@ ANSWER_TOKENS = 12
 
 
 def main(folder: str) -> None:
-    """Questions as a JSON list on stdin, answers as one on the last line of stdout."""
+    """Prompts (lists of messages) as a JSON list on stdin, answers as one on the last line of stdout."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).eval()
     answers: list[str] = []
-    for question in json.load(sys.stdin):
+    for messages in json.load(sys.stdin):
         inputs = tokenizer.apply_chat_template(
-            [{"role": "user", "content": question}],
-            add_generation_prompt=True,
-            return_tensors="pt",
-            return_dict=True,
+            messages, add_generation_prompt=True, return_tensors="pt", return_dict=True
         )
         with torch.inference_mode():
             output = model.generate(**inputs, max_new_tokens=ANSWER_TOKENS, do_sample=False)

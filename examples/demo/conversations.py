@@ -39,6 +39,12 @@ class Conversation:
         return next((text_of(m) for m in self.messages if m["role"] == "user"), "")
 
     @property
+    def prompt(self) -> list[Json]:
+        """What stood before the policy's first words."""
+        roles = [message["role"] for message in self.messages]
+        return self.messages[: roles.index("assistant")] if "assistant" in roles else self.messages
+
+    @property
     def answer(self) -> str:
         """The last thing that the policy said."""
         return next((text_of(m) for m in reversed(self.messages) if m["role"] == "assistant"), "")

@@ -84,15 +84,15 @@ def download(rest: Rest, model: str, folder: Path) -> Path:
     return folder
 
 
-def answers_of(model: Path, questions: list[str], root: Path) -> list[str]:
-    """Load the exported folder with transformers, in a process of its own, and let it answer.
+def answers_of(model: Path, prompts: list[list[Json]], root: Path) -> list[str]:
+    """Load the exported folder with transformers, in a process of its own, and let it answer greedily.
 
     Raises:
         ExportFailed: it does not load, with what transformers said.
     """
     command = (sys.executable, "-m", "examples.demo.answering", str(model))
     loaded = subprocess.run(
-        command, cwd=root, input=json.dumps(questions), capture_output=True, text=True, check=False
+        command, cwd=root, input=json.dumps(prompts), capture_output=True, text=True, check=False
     )
     if loaded.returncode:
         raise ExportFailed(f"AutoModelForCausalLM does not load {model}:\n{loaded.stderr[-2000:]}")

@@ -46,7 +46,7 @@ class View:
 
     def say(self, line: str) -> None:
         """One line."""
-        self.console.print(line, markup=False)
+        self.console.print(line, markup=False, soft_wrap=True)
 
     @contextmanager
     def step(self, doing: str) -> Iterator[None]:

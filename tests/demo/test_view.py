@@ -107,6 +107,7 @@ def test_a_rollout_with_a_tool_reads_turn_by_turn() -> None:
     answers["GET /v1/rollouts/ro_0"] = detail
     conversation = one_with_a_tool_call(answers.rest(), "run_1")
     assert conversation is not None
+    assert [message["role"] for message in conversation.prompt] == ["user"]
     assert [role for role, _ in transcript(conversation)] == ["user", "assistant", "tool", "assistant"]
     assert '[calls add with {"a": 5, "b": 2}]' in transcript(conversation)[1][1]
     assert answers.asked[0].url.params["with_tool_calls"] == "true"
