@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable
+import uuid
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
 from urllib.parse import urlsplit, urlunsplit
 
 import aio_pika
 
-from libs.common.bus import QueueSpec
+from libs.common.bus import Bus, QueueSpec, RetryPolicy
+from libs.common.bus.local import LocalBus
+from libs.common.bus.rabbitmq import RabbitBus
 from libs.common.bus.rabbitmq.topology import Names
+from libs.common.clock import SystemClock
 from libs.common.contracts.envelope import Envelope, fact_types
+from libs.common.contracts.requests import Caller, RequestMessage
 from libs.common.identifiers import WorkspaceId
 
 VARIABLE = "OSMOSIS_TEST_AMQP_URL"
@@ -38,6 +44,125 @@ def fact(
         workspaceid=WorkspaceId("ws_test"),
         data={"number": number},
     )
+
+
+def request(
+    name: str = "test.ask",
+    *,
+    seconds: float = 10,
+    idempotency_key: str | None = None,
+    data: dict[str, Any] | None = None,
+) -> RequestMessage:
+    """A request with a deadline in so many seconds."""
+    return RequestMessage(
+        id=uuid.uuid4().hex,
+        name=name,
+        caller=Caller(kind="root"),
+        deadline=datetime.now(UTC) + timedelta(seconds=seconds),
+        idempotency_key=idempotency_key,
+        data=data or {},
+    )
+
+
+async def until(condition: Callable[[], object], timeout_s: float = 20) -> None:
+    """Wait until the condition holds."""
+    async with asyncio.timeout(timeout_s):
+        while not condition():  # noqa: ASYNC110 - what tests wait for has no event
+            await asyncio.sleep(0.002)
+
+
+class Ear:
+    """A handler and a dead-letter sink that remember; `on` says what a fact does before it is handled."""
+
+    def __init__(self) -> None:
+        self.handled: list[tuple[str, int]] = []
+        self.deliveries: list[tuple[str, int, int]] = []
+        self.dead: list[tuple[Envelope, int, str]] = []
+        self.at_work: set[tuple[str, int]] = set()
+        self.most_at_work = 0
+        self.overlapping = False
+
+    async def on(self, envelope: Envelope, delivery: int) -> None:
+        """Raise to fail, wait to be slow."""
+
+    async def hear(self, envelope: Envelope, delivery: int) -> None:
+        """The handler."""
+        what = (envelope.subject, int(envelope.data["number"]))
+        self.deliveries.append((*what, delivery))
+        self.overlapping |= any(subject == envelope.subject for subject, _ in self.at_work)
+        self.at_work.add(what)
+        self.most_at_work = max(self.most_at_work, len(self.at_work))
+        try:
+            await self.on(envelope, delivery)
+        finally:
+            self.at_work.discard(what)
+        self.handled.append(what)
+
+    async def bury(self, envelope: Envelope, deliveries: int, error: str) -> None:
+        """The sink."""
+        self.dead.append((envelope, deliveries, error))
+
+    def numbers(self, subject: str) -> list[int]:
+        """What was handled of a subject, in order."""
+        return [number for name, number in self.handled if name == subject]
+
+
+class BusWorld:
+    """Buses of one kind that reach each other, as processes of one platform do."""
+
+    def __init__(self, kind: Literal["local", "rabbitmq"]) -> None:
+        self.kind = kind
+        self.prefix = f"test-{uuid.uuid4().hex[:8]}-"
+        self._local = LocalBus(SystemClock())
+        self._buses: list[Bus] = []
+        self._wires: list[Wire] = []
+        self._queues: dict[str, QueueSpec] = {}
+        self._addresses = ["svc", "nobody"]
+
+    async def bus(self) -> Bus:
+        """A started bus: one more process, or the one process that there is."""
+        bus = (
+            self._local
+            if self.kind == "local"
+            else RabbitBus(amqp_url(), SystemClock(), prefix=self.prefix, drain_s=0.2)
+        )
+        return await self._started(bus)
+
+    async def wired(self) -> tuple[RabbitBus, Wire]:
+        """A started bus over RabbitMQ behind a wire of its own."""
+        wire = await Wire(amqp_url()).start()
+        self._wires.append(wire)
+        bus = RabbitBus(wire.url, SystemClock(), prefix=self.prefix, drain_s=0.2)
+        await self._started(bus)
+        return bus, wire
+
+    async def _started(self, bus: Bus) -> Bus:
+        await bus.start()
+        self._buses.append(bus)
+        return bus
+
+    def queue(
+        self,
+        name: str = "test",
+        *,
+        bindings: tuple[str, ...] = ("test.counted",),
+        ordered: bool = True,
+        prefetch: int = 64,
+        delays_s: tuple[float, ...] = (0.01, 0.02),
+    ) -> QueueSpec:
+        """A queue that is deleted in the end."""
+        spec = QueueSpec(name, bindings, ordered=ordered, prefetch=prefetch, retry=RetryPolicy(delays_s))
+        self._queues[f"{name}{ordered}{delays_s}"] = spec
+        return spec
+
+    async def aclose(self) -> None:
+        """Close every bus and leave nothing on the broker."""
+        for bus in self._buses:
+            await bus.aclose()
+        for wire in self._wires:
+            await wire.aclose()
+        if self.kind == "rabbitmq":
+            await delete_from_broker(amqp_url(), self.prefix, self._queues.values(), self._addresses)
 
 
 def delete_prefix(url: str, prefix: str) -> None:

@@ -148,8 +148,10 @@ class LocalBus:
             request.cancel()
         await asyncio.gather(*(queue.lines.stop(0) for queue in self._queues.values()))
         await asyncio.gather(*requests, return_exceptions=True)
-        for settled in list(self._unsettled):
+        unsettled = list(self._unsettled)
+        for settled in unsettled:
             settled.cancel()
+        await asyncio.gather(*unsettled, return_exceptions=True)
 
     async def aclose(self) -> None:
         """Stop."""

@@ -34,13 +34,26 @@ START_TIMEOUT_S = 60
 RECONNECT_FIRST_S = 0.1
 RECONNECT_MOST_S = 10
 ASK_AGAIN_S = 0.1
+DRAIN_S = 10
 
 
 class RabbitBus:
     """Facts to quorum queues, requests to addresses, over a broker that may come and go."""
 
-    def __init__(self, url: str, clock: Clock, *, prefix: str = "") -> None:
+    def __init__(
+        self,
+        url: str,
+        clock: Clock,
+        *,
+        prefix: str = "",
+        patience_s: float = START_TIMEOUT_S,
+        drain_s: float = DRAIN_S,
+    ) -> None:
+        """`patience_s`: how long `start`, `declare`, `consume` and `serve` wait for a link. `drain_s`: how long a stop
+        waits for handlers at work before it cancels them; their facts go back to the broker."""
         self._url = url
+        self._drain_s = drain_s
+        self._patience_s = patience_s
         self._clock = clock
         self._names = Names(prefix)
         self._declared: dict[str, QueueSpec] = {}
@@ -56,7 +69,7 @@ class RabbitBus:
         """Connect.
 
         Raises:
-            ConnectionError: the broker did not answer, or refused us, for `START_TIMEOUT_S` seconds.
+            ConnectionError: the broker did not answer, or refused us, for `patience_s` seconds.
         """
         self._keeper = asyncio.create_task(self._keep_linked(), name="rabbitmq:link")
         try:
@@ -155,7 +168,7 @@ class RabbitBus:
     async def stop_consuming(self) -> None:
         """Take no new delivery or request; those under way have a few seconds, then they go back to the broker."""
         workers = [*self._consumers.values(), *self._answerers.values()]
-        await asyncio.gather(*(worker.stop() for worker in workers))
+        await asyncio.gather(*(worker.stop(self._drain_s) for worker in workers))
 
     async def aclose(self) -> None:
         """Stop consuming and disconnect."""
@@ -168,13 +181,13 @@ class RabbitBus:
 
     async def _current(self) -> Link:
         try:
-            async with asyncio.timeout(START_TIMEOUT_S):
+            async with asyncio.timeout(self._patience_s):
                 while self._link is None:
                     await self._linked.wait()
                 return self._link
         except TimeoutError:
             raise ConnectionError(
-                f"RabbitMQ at {_host(self._url)} could not be reached in {START_TIMEOUT_S} s: {self._failure};"
+                f"RabbitMQ at {_host(self._url)} could not be reached in {self._patience_s:g} s: {self._failure};"
                 " is OSMOSIS_BUS_URL right?"
             ) from None
 

@@ -27,7 +27,6 @@ from libs.common.errors import Unavailable
 
 _log = structlog.get_logger(__name__)
 _REPLY_TO = "amq.rabbitmq.reply-to"
-ANSWER_DRAIN_S = 5.0
 
 
 class NobodyThere(Exception):
@@ -140,12 +139,12 @@ class Answerer:
 
             await queue.consume(take)
 
-    async def stop(self) -> None:
-        """Take no more; the answers under way have `ANSWER_DRAIN_S` seconds. The rest goes to other servers."""
+    async def stop(self, grace_s: float) -> None:
+        """Take no more; the answers under way have `grace_s` seconds. The rest goes to other servers."""
         self._stopped = True
         async with self._opening:
             if self._tasks:
-                await asyncio.wait(self._tasks, timeout=ANSWER_DRAIN_S)
+                await asyncio.wait(self._tasks, timeout=grace_s)
             tasks = list(self._tasks)
             for task in tasks:
                 task.cancel()

@@ -29,8 +29,6 @@ from libs.common.contracts.envelope import Envelope
 from libs.common.identifiers import WorkspaceId
 
 _log = structlog.get_logger(__name__)
-DRAIN_S = 10.0
-"""How long a stop waits for handlers at work. They may be ended: each is a transaction or safe to run again."""
 ORDERED_WINDOW = 1000
 """Facts of an ordered queue held here at most: beyond this many behind a failing one, others wait too."""
 SUSPICIOUS_RETURNS = 2
@@ -105,10 +103,13 @@ class QueueConsumer:
                 return
             await self._open(link, narrow=False)
 
-    async def stop(self) -> None:
-        """Take no more; those at work have `DRAIN_S` seconds. What is not settled goes back to the queue."""
+    async def stop(self, grace_s: float) -> None:
+        """Take no more; handlers at work have `grace_s` seconds. What is not settled goes back to the queue.
+
+        A handler may be ended: it is one transaction, or safe to run again.
+        """
         self._stopped = True
-        await asyncio.gather(self._lines.stop(DRAIN_S), self._graves.stop(DRAIN_S))
+        await asyncio.gather(self._lines.stop(grace_s), self._graves.stop(grace_s))
         if self._reopening is not None:
             await self._reopening
         async with self._opening:
