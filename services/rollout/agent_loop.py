@@ -45,8 +45,10 @@ async def run_agent_loop(
         return "stop"
     for _ in range(max_turns):
         answer = await chat(rollout.messages)
-        if answer.answer is None and not rollout.conversation.answers:
-            raise Invalid(rollout.no_room or "the first prompt leaves no room for an answer")
+        if answer.answer is None:
+            if not rollout.conversation.answers:
+                raise Invalid(rollout.no_room or "the first prompt leaves no room for an answer")
+            return "stop"
         rollout.messages.append(answer.message)
         if not await _run_calls(rollout, tools, answer.message, answer.faults):
             return "stop"

@@ -91,7 +91,7 @@ class RolloutRunner:
                 finish_reason = await self._converse(plan, rollout, limit_s)
         except TimeoutError:
             error = (
-                f"it did not end within {limit_s:.0f} s; raise rollout.timeout_s, or lower the run's limits"
+                f"it did not end within {limit_s:.3g} s; raise rollout.timeout_s or lower the run's limits"
             )
             if not limit.expired():
                 error = "a peer did not answer in time"

@@ -88,10 +88,10 @@ class Engine:
 
 
 @asynccontextmanager
-async def engine_at_work(renderer: Renderer, policy: Policy) -> AsyncGenerator[Engine]:
+async def engine_at_work(renderer: Renderer, policy: Policy, port: int = 0) -> AsyncGenerator[Engine]:
     """The engine answers inside the block."""
     engine = Engine(renderer, policy)
-    listener = bind("127.0.0.1", 0)
+    listener = bind("127.0.0.1", port)
     async with serving(engine.app(), listener):
         engine.url = f"http://127.0.0.1:{port_of(listener)}"
         yield engine

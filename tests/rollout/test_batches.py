@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from libs.common.contracts.rollouts import GroupCompleted, GroupSampled, Rollout
 from libs.common.tokens import derive_token
 from services.rollout.seeds import seed_of
 from tests.rollout.worlds import RUN, World, rollout_world, row
+from tests.support.databases import create_postgres_database, drop_postgres_database
 
 
 @pytest.fixture
@@ -140,6 +142,20 @@ async def test_a_large_group_travels_through_the_blob_store(world: World) -> Non
     assert fact.group.inline is None and fact.group.blob is not None
     detail = await world.rollout(group.trajectories[1].rollout_id)
     assert detail.trajectory == group.trajectories[1]
+
+
+async def test_the_same_comes_out_over_postgresql(tmp_path: Path) -> None:
+    url = await asyncio.to_thread(create_postgres_database)
+    try:
+        async with rollout_world(tmp_path, database_url=url) as world:
+            world.engine.statuses += [422]
+            recipe = await world.recipe([row(n) for n in range(3)], rollout={"max_replacements": 1})
+            groups = await world.sample(world.batch(recipe, [2, 0], n_samples=4))
+            assert [one.reward for group in groups for one in group.trajectories] == [1.0] * 8
+            listed = (await world.rollouts()).items
+            assert sorted(one.status for one in listed) == ["completed"] * 8 + ["failed"]
+    finally:
+        await asyncio.to_thread(drop_postgres_database, url)
 
 
 def said(group: Any) -> list[str]:

@@ -70,18 +70,17 @@ async def hanging(world: World, **changes: int) -> BatchRequested:
 async def test_after_a_restart_rollouts_start_again_with_fresh_ids_and_the_same_seeds(tmp_path: Path) -> None:
     async with rollout_world(tmp_path) as world:
         batch = await hanging(world)
-        before = {asked["rollout_id"] for asked in world.engine.requests}
-        seeds = sorted(asked["seed"] for asked in world.engine.requests)
-    async with rollout_world(tmp_path) as world:
-        # The engine of the test moved; the batch still names the address of its first life.
-        await until(lambda: len(world.facts(RolloutFailed)) == 2, "the interrupted rollouts have failed")
-        assert {fact.error for fact in world.facts(RolloutFailed)} == {INTERRUPTED}
-        assert {fact.rollout_id for fact in world.facts(RolloutFailed)} == before
-        listed = (await world.rollouts()).items
-        fresh = [one for one in listed if one.id not in before]
-        assert {one.status for one in fresh} == {"running"}
-        assert sorted(one.sample_index for one in fresh) == [0, 1]
-    assert batch.batch_id and len(set(seeds)) == 2
+        first = world.engine.requests
+    port = int(batch.engine_url.rpartition(":")[2])
+    async with rollout_world(tmp_path, engine_port=port) as world:
+        [group] = await world.groups_of(batch)
+        assert {one.status for one in group.trajectories} == {"completed"}
+        again = world.engine.requests
+        assert sorted(one["seed"] for one in again) == sorted(one["seed"] for one in first)
+        interrupted = world.facts(RolloutFailed)
+        assert {fact.error for fact in interrupted} == {INTERRUPTED}
+        assert {fact.rollout_id for fact in interrupted} == {one["rollout_id"] for one in first}
+        assert not {one["rollout_id"] for one in again} & {one["rollout_id"] for one in first}
 
 
 async def test_a_restart_resumes_groups_that_wait_for_their_rewards(tmp_path: Path) -> None:

@@ -251,7 +251,7 @@ class World:
 
 @asynccontextmanager
 async def rollout_world(
-    folder: Path, policy: Policy = echo_the_seed, database_url: str = ""
+    folder: Path, policy: Policy = echo_the_seed, database_url: str = "", engine_port: int = 0
 ) -> AsyncGenerator[World]:
     """A running broker with its peers; leaving the block and coming again is a restart."""
     clock = SystemClock()
@@ -260,7 +260,7 @@ async def rollout_world(
     renderer = await asyncio.to_thread(
         lambda: renderer_of(write_tokenizer(folder / "engine-tokenizer", CHATML))
     )
-    async with engine_at_work(renderer, policy) as engine:
+    async with engine_at_work(renderer, policy, engine_port) as engine:
         world = World(platform, engine, Rewards(platform))
         address = folder / "run" / "rollout.url"
         before = address.stat().st_mtime_ns if address.exists() else None
