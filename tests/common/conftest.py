@@ -1,13 +1,20 @@
-"""Buses of both kinds, and logs that are cheap to write."""
+"""Buses and blob stores of both kinds, and logs that are cheap to write."""
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 import structlog
 
+from libs.common.blobs import BlobStore
+from libs.common.blobs.factory import open_blobs
+from libs.common.settings import Settings
 from tests.support.bus import BusWorld
+from tests.support.platforms import create_bucket
+from tests.support.s3 import start_moto
 
 
 @pytest.fixture(autouse=True)
@@ -36,3 +43,33 @@ async def broker() -> AsyncIterator[BusWorld]:
         yield made
     finally:
         await made.aclose()
+
+
+@pytest.fixture(scope="session")
+def s3_endpoint() -> Iterator[str]:
+    """An S3 server over HTTP."""
+    endpoint, stop = start_moto()
+    yield endpoint
+    stop()
+
+
+@pytest.fixture
+def s3_settings(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """A bucket of the test's own, below a prefix."""
+    for name, value in {
+        "ACCESS_KEY_ID": "test",
+        "SECRET_ACCESS_KEY": "test",
+        "DEFAULT_REGION": "us-east-1",
+    }.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    bucket = f"test-{uuid.uuid4().hex[:12]}"
+    create_bucket(s3_endpoint, bucket)
+    return Settings(blob_url=f"s3://{bucket}/below/here", s3_endpoint=s3_endpoint)
+
+
+@pytest.fixture(params=["folder", "s3"])
+def blobs(request: pytest.FixtureRequest, tmp_path: Path) -> BlobStore:
+    """The same tests see both stores."""
+    if request.param == "s3":
+        return open_blobs(request.getfixturevalue("s3_settings"))
+    return open_blobs(Settings(data_dir=tmp_path / "data"))

@@ -84,6 +84,14 @@ class BlobStore(Protocol):
         """Forget a key; one that holds nothing is no error."""
         ...
 
+    async def delete_prefix(self, prefix: str) -> None:
+        """Forget every key that begins so; an empty prefix is refused.
+
+        Raises:
+            Invalid: the prefix is empty.
+        """
+        ...
+
     async def ping(self) -> None:
         """Raises when the store does not answer."""
         ...
@@ -98,3 +106,26 @@ def check_key(key: str) -> str:
     if not _KEY.fullmatch(key) or len(key) > _MAX_KEY_CHARACTERS or {"..", "."} & set(key.split("/")):
         raise Invalid(f"{key!r} is not a blob key: plain names with slashes between them")
     return key
+
+
+def check_prefix(prefix: str) -> str:
+    """The prefix, if it names less than everything.
+
+    Raises:
+        Invalid: it is empty.
+    """
+    if not prefix:
+        raise Invalid("an empty prefix would delete every blob; name what to delete")
+    return prefix
+
+
+def check_whole(ref: BlobRef, size: int, sha256: str) -> None:
+    """Nothing, if size in bytes and digest are those of the reference.
+
+    Raises:
+        BlobDamaged: they are not.
+    """
+    if size != ref.size:
+        raise BlobDamaged(f"{ref.key} is not what was stored: {size} bytes instead of {ref.size}")
+    if sha256 != ref.sha256:
+        raise BlobDamaged(f"{ref.key} is not what was stored: its SHA-256 differs")

@@ -1,4 +1,8 @@
-"""Blobs in a folder: a file a blob, written beside its place and renamed into it, its digest in a tree of its own."""
+"""Blobs in a folder: a file a blob, written elsewhere, flushed to the disk and renamed into its place.
+
+The digest of each lies in a tree of its own, with the number of the file (its inode) that it belongs to: a digest that a
+crash or a race left beside another content is known for what it is, and computed again.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +10,21 @@ import asyncio
 import hashlib
 import os
 import shutil
+import time
 import uuid
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from libs.common.blobs import CHUNK_BYTES, BlobDamaged, BlobMissing, check_key
+from libs.common.blobs import CHUNK_BYTES, BlobMissing, check_key, check_prefix, check_whole
 from libs.common.contracts.blobs import BlobRef
-from libs.common.errors import TooLarge
+from libs.common.errors import Invalid, TooLarge
 
 _TEMPORARY = ".tmp"
+_ABANDONED_S = 24 * 3600
+"""An incoming file that nobody has written to for so long was left by a crash."""
+_NO_FILE = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 
 
 class FolderBlobs:
@@ -27,6 +36,10 @@ class FolderBlobs:
         self._incoming = root / "incoming"
         for folder in (self._content, self._digests, self._incoming):
             folder.mkdir(parents=True, exist_ok=True)
+        for left in self._incoming.iterdir():
+            with suppress(FileNotFoundError):
+                if time.time() - left.stat().st_mtime > _ABANDONED_S:
+                    left.unlink()
 
     async def put_bytes(self, key: str, data: bytes) -> BlobRef:
         """Store bytes under a key."""
@@ -81,18 +94,20 @@ class FolderBlobs:
 
     def _read_checked(self, ref: BlobRef) -> bytes:
         try:
-            data = self._path(ref.key).read_bytes()
-        except FileNotFoundError:
+            with self._path(ref.key).open("rb") as source:
+                # One byte more than expected shows that there is more, without reading all of it.
+                data = source.read(ref.size + 1)
+                size = os.fstat(source.fileno()).st_size
+        except _NO_FILE:
             raise BlobMissing(f"no blob {ref.key}") from None
-        if len(data) != ref.size or hashlib.sha256(data).hexdigest() != ref.sha256:
-            raise BlobDamaged(f"{ref.key} is not what was stored: size or SHA-256 differ")
+        check_whole(ref, size, hashlib.sha256(data).hexdigest())
         return data
 
     async def read(self, key: str, start: int = 0, stop: int | None = None) -> AsyncIterator[bytes]:
         """A range in chunks."""
         try:
             source = await asyncio.to_thread(self._path(key).open, "rb")
-        except FileNotFoundError:
+        except _NO_FILE:
             raise BlobMissing(f"no blob {key}") from None
         with source:
             source.seek(start)
@@ -114,22 +129,30 @@ class FolderBlobs:
         temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}{_TEMPORARY}")
         try:
             shutil.copyfile(self._path(ref.key), temporary)
-            if temporary.stat().st_size != ref.size or file_digest(temporary) != ref.sha256:
-                raise BlobDamaged(f"{ref.key} is not what was stored: size or SHA-256 differ")
+            check_whole(ref, temporary.stat().st_size, file_digest(temporary))
             temporary.rename(path)
-        except FileNotFoundError:
+        except _NO_FILE:
             raise BlobMissing(f"no blob {ref.key}") from None
         finally:
             temporary.unlink(missing_ok=True)
 
     async def stat(self, key: str) -> BlobRef | None:
         """What lies under a key."""
+        return await asyncio.to_thread(self._stat, key)
+
+    def _stat(self, key: str) -> BlobRef | None:
         path = self._path(key)
         try:
-            size, sha256 = path.stat().st_size, self._digest(key).read_text()
-        except FileNotFoundError:
+            if not path.is_file():
+                return None
+            entry = path.stat()
+            noted = self._digest(key)
+            sha256, _, number = noted.read_text().partition(" ") if noted.is_file() else ("", "", "")
+            if number != str(entry.st_ino):
+                sha256 = file_digest(path)
+        except _NO_FILE:
             return None
-        return BlobRef(key=key, size=size, sha256=sha256)
+        return BlobRef(key=key, size=entry.st_size, sha256=sha256)
 
     async def list(self, prefix: str) -> AsyncIterator[str]:
         """Keys below a prefix."""
@@ -137,18 +160,26 @@ class FolderBlobs:
             yield key
 
     def _keys(self, prefix: str) -> list[str]:
-        found: list[str] = []
-        for path in self._content.rglob("*"):
-            key = path.relative_to(self._content).as_posix()
-            if key.startswith(prefix) and path.is_file():
-                found.append(key)
-        return sorted(found)
+        folder = self._content / prefix.rpartition("/")[0]
+        if not folder.resolve().is_relative_to(self._content.resolve()):
+            return []
+        paths = (path for path in folder.rglob("*") if path.is_file())
+        keys = (path.relative_to(self._content).as_posix() for path in paths)
+        return sorted(key for key in keys if key.startswith(prefix))
 
     async def delete(self, key: str) -> None:
         """Forget a key."""
-        path = self._path(key)
-        await asyncio.to_thread(path.unlink, missing_ok=True)
-        await asyncio.to_thread(self._digest(key).unlink, missing_ok=True)
+        await asyncio.to_thread(self._delete, key)
+
+    def _delete(self, key: str) -> None:
+        for path in (self._path(key), self._digest(key)):
+            with suppress(*_NO_FILE):
+                path.unlink()
+
+    async def delete_prefix(self, prefix: str) -> None:
+        """Forget every key that begins so."""
+        for key in await asyncio.to_thread(self._keys, check_prefix(prefix)):
+            await self.delete(key)
 
     async def ping(self) -> None:
         """Raises when the folder is gone."""
@@ -164,18 +195,34 @@ class FolderBlobs:
         return self._incoming / f"{uuid.uuid4().hex}{_TEMPORARY}"
 
     def _place(self, key: str, temporary: Path, size: int, sha256: str) -> BlobRef:
-        path = self._path(key)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        digest = self._digest(key)
-        digest.parent.mkdir(parents=True, exist_ok=True)
-        digest.write_text(sha256)
-        temporary.rename(path)
+        path, digest = self._path(key), self._digest(key)
+        noted = self._temporary()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            digest.parent.mkdir(parents=True, exist_ok=True)
+            noted.write_text(f"{sha256} {temporary.stat().st_ino}")
+            noted.rename(digest)
+            temporary.rename(path)
+            _flush_folder(path.parent)
+        except (FileExistsError, IsADirectoryError, NotADirectoryError):
+            raise Invalid(f"{key!r} cannot be stored: one key is the folder of another") from None
+        finally:
+            noted.unlink(missing_ok=True)
         return BlobRef(key=key, size=size, sha256=sha256)
 
 
 def _flush(target: BinaryIO) -> None:
     target.flush()
     os.fsync(target.fileno())
+
+
+def _flush_folder(folder: Path) -> None:
+    """Bring a rename to the disk."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def file_digest(path: Path) -> str:

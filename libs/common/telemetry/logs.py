@@ -14,32 +14,50 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 
 MASK = "[secret]"
 _SECRET_NAMES = re.compile(
-    r"(^|_)(api_?key|key|token|secret|password|passwd|authorization|credential|cookie)s?$", re.IGNORECASE
+    r"(^|[_.\-])(api[_-]?key|(access|private|secret|root|signing)[_-]?key|key|token|secret|password|passwd|pwd"
+    r"|passphrase|authorization|credential|cookie|dsn)s?$",
+    re.IGNORECASE,
 )
+_CAMEL_BORDER = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _HARMLESS_NAMES = frozenset({"idempotency_key", "routing_key", "blob_key", "metric_key"})
 _SECRET_TEXTS = re.compile(
-    r"osm_[A-Za-z0-9_-]{8,}"
-    r"|hf_[A-Za-z0-9]{8,}"
-    r"|sk-[A-Za-z0-9_-]{8,}"
-    r"|gh[opsu]_[A-Za-z0-9]{8,}"
-    r"|(?<=[Bb]earer )[A-Za-z0-9._~+/=-]{8,}"
-    r"|(?<=://)[^\s/:@]*:[^\s/@]+(?=@)"
+    # Keys by the prefixes that their makers gave them: ours, Hugging Face, model providers, GitHub, GitLab, Amazon.
+    r"(?<![A-Za-z0-9])(osm_[A-Za-z0-9_-]{8,}|hf_[A-Za-z0-9]{8,}|sk-[A-Za-z0-9_-]{8,}|gh[oprsu]_[A-Za-z0-9]{8,}"
+    r"|github_pat_[A-Za-z0-9_]{8,}|glpat-[A-Za-z0-9_-]{8,}|whsec_[A-Za-z0-9+/=_-]{8,}|A[KS]IA[A-Z0-9]{12,})"
+    # A JSON web token.
+    r"|(?<![A-Za-z0-9])eyJ[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*"
+    # What stands before the @ of an address, up to its last @: passwords are not always encoded as they should be.
+    r"|(?<=://)[^\s/:@]*:[^\s/]*(?=@)"
+)
+_SCHEMES = re.compile(r"\b(bearer|basic)(\s+)(?!\[secret\])[A-Za-z0-9._~+/=-]{6,}", re.IGNORECASE)
+_ASSIGNMENTS = re.compile(
+    r"((?:token|secret|password|passwd|pwd|passphrase|api[_-]?key|access[_-]?key|private[_-]?key)"
+    r"[\"']?\s*[=:]\s*[\"']?)(?!\[secret\])([^\s\"',;&{}\[\]()]+)",
+    re.IGNORECASE,
 )
 
 
 def redact(value: Any, name: str = "") -> Any:
-    """The value without secrets: those under a telling name, and those that look like one in any text."""
-    if name not in _HARMLESS_NAMES and _SECRET_NAMES.search(name) and isinstance(value, str | bytes):
-        return MASK
-    if isinstance(value, str):
-        return _SECRET_TEXTS.sub(MASK, value)
-    if isinstance(value, Mapping):
-        return {key: redact(item, str(key)) for key, item in cast("Mapping[Any, Any]", value).items()}
-    if isinstance(value, list | tuple):
-        return [redact(item) for item in cast("list[Any]", value)]
+    """The value without secrets: all text under a telling name, and what looks like a secret in any text.
+
+    Numbers stay under any name: a count of tokens is no token.
+    """
     if isinstance(value, int | float | bool) or value is None:
         return value
-    return _SECRET_TEXTS.sub(MASK, str(value))
+    secret = name not in _HARMLESS_NAMES and _SECRET_NAMES.search(_CAMEL_BORDER.sub("_", name)) is not None
+    if isinstance(value, Mapping):
+        items = cast("Mapping[Any, Any]", value).items()
+        return {redact_text(str(key)): redact(item, name if secret else str(key)) for key, item in items}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [redact(item, name if secret else "") for item in cast("list[Any]", value)]
+    return MASK if secret else redact_text(str(value))
+
+
+def redact_text(text: str) -> str:
+    """The text without what looks like a secret."""
+    text = _SECRET_TEXTS.sub(MASK, text)
+    text = _SCHEMES.sub(rf"\1\2{MASK}", text)
+    return _ASSIGNMENTS.sub(rf"\1{MASK}", text)
 
 
 def _redact_event(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
