@@ -45,6 +45,7 @@ class Relay:
         self._wake = asyncio.Event()
         self._in_flight: set[int] = set()
         self._safe: set[int] = set()
+        self._failures = 0
 
     def notify(self) -> None:
         """A unit of work was committed."""
@@ -73,9 +74,13 @@ class Relay:
         if self._in_flight:
             # In flight are at most a few thousand rows; what lies between them may have been committed late.
             query = query.where(OutboxRow.seq.notin_(sorted(self._in_flight)))
+        failures = self._failures
         async with self._database.read() as session:
             rows = (await session.scalars(query.limit(BATCH))).all()
         for row in rows:
+            if self._failures != failures:
+                # A fact that was handed over before these has failed since they were read: it must come first.
+                return 0
             try:
                 confirmed = await self._bus.publish(Envelope.model_validate_json(row.envelope))
             except (OSError, RuntimeError) as error:
@@ -88,9 +93,11 @@ class Relay:
 
     def _settled(self, seq: int, confirmed: asyncio.Future[None]) -> None:
         if confirmed.cancelled():
+            self._failures += 1
             self._in_flight.discard(seq)
         elif (error := confirmed.exception()) is not None:
             _log.warning("a fact was not confirmed; publishing it again", seq=seq, error=str(error))
+            self._failures += 1
             self._in_flight.discard(seq)
         else:
             self._safe.add(seq)

@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from libs.common.bus.wire import encode
 from libs.common.clock import Clock
 from libs.common.contracts.envelope import Envelope, Fact
 from libs.common.database import Database
@@ -60,7 +61,11 @@ class UnitOfWork(Generic[StoreT]):
         return new_id(prefix, self.now(), self._randbits)
 
     def emit(self, fact: Fact) -> None:
-        """State a fact: it is published once this unit of work is committed, and only then."""
+        """State a fact: it is published once this unit of work is committed, and only then.
+
+        Raises:
+            TooLarge: no bus would take it.
+        """
         envelope = Envelope.wrap(
             fact,
             id=self.new_id("evt"),
@@ -68,10 +73,9 @@ class UnitOfWork(Generic[StoreT]):
             time=self.now(),
             traceparent=current_traceparent(),
         )
+        text = encode(envelope).decode()
         self.emitted.append(envelope)
-        self.session.add(
-            OutboxRow(event_id=envelope.id, envelope=envelope.model_dump_json(), created_at=envelope.time)
-        )
+        self.session.add(OutboxRow(event_id=envelope.id, envelope=text, created_at=envelope.time))
 
 
 class UnitsOfWork(Generic[StoreT]):
