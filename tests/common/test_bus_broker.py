@@ -206,3 +206,16 @@ async def test_a_question_to_a_service_that_restarts_is_answered(broker: BusWorl
     await asyncio.sleep(0)
     await next_server.serve("svc", answer)
     assert (await asking).error is None
+
+
+async def test_what_is_no_request_is_dropped_and_the_next_is_answered(broker: BusWorld) -> None:
+    client, server = await broker.bus(), await broker.bus()
+
+    async def answer(message: RequestMessage) -> ReplyMessage:
+        return ReplyMessage.of(message, Done())
+
+    await server.serve("svc", answer, concurrency=1)
+    async with await aio_pika.connect(amqp_url()) as connection:
+        exchange = (await connection.channel()).default_exchange
+        await exchange.publish(aio_pika.Message(b"no request"), f"{broker.prefix}osmosis.requests.svc")
+    assert (await client.call("svc", request())).error is None

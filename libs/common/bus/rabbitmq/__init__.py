@@ -204,18 +204,16 @@ class RabbitBus:
 
     async def _relink(self) -> None:
         """A new link with everything on it; it takes facts and requests once all of that stands."""
+        link: Link | None = None
         try:
             link = await Link.open(self._url, f"osmosis {socket.gethostname()}:{os.getpid()}")
-        except LINK_ERRORS as error:
-            self._failure = f"{type(error).__name__}: {error}"
-            _log.warning("RabbitMQ cannot be reached", host=_host(self._url), error=self._failure)
-            raise
-        try:
             with link_errors():
                 await self._furnish(link)
         except BaseException as error:
             self._failure = f"{type(error).__name__}: {error}"
-            await link.close()
+            _log.warning("no link to RabbitMQ yet", host=_host(self._url), error=self._failure)
+            if link is not None:
+                await link.close()
             raise
         self._link = link
         self._linked.set()

@@ -15,6 +15,7 @@ import aio_pika
 import structlog
 from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
 from aio_pika.exceptions import PublishError
+from pydantic import ValidationError
 
 from libs.common.bus import RequestHandler
 from libs.common.bus.answering import answer
@@ -161,8 +162,7 @@ class Answerer:
         task.add_done_callback(self._tasks.discard)
 
     async def _answer(self, session: _Session, message: AbstractIncomingMessage) -> None:
-        refusal = _refusal(message.body) if message.redelivered else None
-        reply = encode(refusal) if refusal else await answer(self._handler, message.body, self._clock)
+        reply = await self._reply(message)
         if session.link.lost.is_set() or message.delivery_tag is None:
             return
         try:
@@ -175,6 +175,16 @@ class Answerer:
             await message.channel.basic_ack(message.delivery_tag, wait=False)
         except LINK_ERRORS as error:
             session.link.abandon(f"an answer could not be sent: {error!r}")
+
+    async def _reply(self, message: AbstractIncomingMessage) -> bytes | None:
+        try:
+            refusal = _refusal(message.body) if message.redelivered else None
+            return encode(refusal) if refusal else await answer(self._handler, message.body, self._clock)
+        except ValidationError as error:
+            _log.error(
+                "what came as a request is none; it is dropped", address=self._address, error=str(error)
+            )
+            return None
 
 
 def _refusal(body: bytes) -> ReplyMessage | None:

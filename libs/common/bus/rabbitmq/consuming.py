@@ -12,7 +12,6 @@ import asyncio
 import hashlib
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import cast
 
 import structlog
 from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
@@ -70,8 +69,9 @@ class _Taken:
             self.session.link.abandon(f"an acknowledgement could not be sent: {error!r}")
 
     def header(self, name: str) -> int:
-        """A number among the headers, 0 when absent."""
-        return int(cast("int", self.message.headers.get(name) or 0))
+        """A number among the headers, 0 when there is none of that name."""
+        value = self.message.headers.get(name)
+        return value if isinstance(value, int) else 0
 
 
 class QueueConsumer:
