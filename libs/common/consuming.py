@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Generic, TypeVar
 
-from sqlalchemy import select
+from sqlalchemy import update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -19,6 +19,9 @@ from libs.common.tables import DeadLetterRow, InboxRow, ReplyRow
 from libs.common.unit_of_work import StoreT, UnitOfWork, UnitsOfWork
 
 RequestT = TypeVar("RequestT", bound=Request[Any])
+
+DEAD_LETTER_ID = 64
+"""Characters of a dead letter's id at most."""
 
 Handle = Callable[[FactT, UnitOfWork[StoreT]], Awaitable[None]]
 """Decides and saves in one unit of work; touches nothing else."""
@@ -97,13 +100,16 @@ async def work_once(
 
 async def _record(session: AsyncSession, queue: str, event_id: str, uow: UnitOfWork[Any]) -> bool:
     """Whether the fact was new."""
-    dialect = session.get_bind().dialect.name
-    insert = postgresql.insert if dialect == "postgresql" else sqlite.insert
     row = {"queue": queue, "event_id": event_id, "handled_at": uow.now()}
-    result = await session.execute(
-        insert(InboxRow).values(row).on_conflict_do_nothing().returning(InboxRow.event_id)
-    )
+    insert = _insert(session)(InboxRow).values(row)
+    result = await session.execute(insert.on_conflict_do_nothing().returning(InboxRow.event_id))
     return result.scalar_one_or_none() is not None
+
+
+def _dead_letter_id(queue: str, event_id: str) -> str:
+    """The same for every burial of a fact in a queue, within 64 characters."""
+    plain = f"{queue}:{event_id}"
+    return plain if len(plain) <= DEAD_LETTER_ID else hashlib.sha256(plain.encode()).hexdigest()
 
 
 async def bury(units: UnitsOfWork[Any], queue: str, envelope: Envelope, deliveries: int, error: str) -> None:
@@ -111,7 +117,7 @@ async def bury(units: UnitsOfWork[Any], queue: str, envelope: Envelope, deliveri
     async with units.begin() as uow:
         await uow.session.merge(
             DeadLetterRow(
-                id=f"{queue}:{envelope.id}"[:64],
+                id=_dead_letter_id(queue, envelope.id),
                 queue=queue,
                 type=envelope.type,
                 subject=envelope.subject,
@@ -135,30 +141,53 @@ async def answer_once(
 ) -> Reply:
     """Answer in one transaction; a command with a known idempotency key gets its first reply.
 
+    The key is reserved before the command is carried out, so that of two at the same moment one waits for the other.
+
     Raises:
         Conflict: the key was used for another request.
     """
+    key = message.idempotency_key if type(request).COMMAND else None
     async with units.begin() as uow:
-        key = message.idempotency_key if type(request).COMMAND else None
         if key is None:
             return await answer(request, message.caller, uow)
-        scope = f"{message.name}:{message.caller.workspace_id or message.caller.kind}"
-        digest = hashlib.sha256(request.model_dump_json().encode()).hexdigest()
-        known = await uow.session.scalar(
-            select(ReplyRow).where(ReplyRow.scope == scope, ReplyRow.idempotency_key == key)
-        )
-        if known is not None:
-            if known.request_digest != digest:
-                raise Conflict(f"Idempotency-Key {key!r} was used for another request; send a new key")
-            return type(request).REPLY.model_validate_json(known.reply)
-        reply = await answer(request, message.caller, uow)
-        uow.session.add(
-            ReplyRow(
-                scope=scope,
-                idempotency_key=key,
-                request_digest=digest,
-                reply=reply.model_dump_json(),
-                created_at=uow.now(),
+        first = await _reserve(message, request, key, uow)
+        if first is None:
+            reply = await answer(request, message.caller, uow)
+            await uow.session.execute(
+                update(ReplyRow)
+                .where(ReplyRow.scope == _scope(message), ReplyRow.idempotency_key == key)
+                .values(reply=reply.model_dump_json())
             )
-        )
-        return reply
+            return reply
+        if first.request_digest != _digest(request):
+            raise Conflict(f"Idempotency-Key {key!r} was used for another request; send a new key")
+        return type(request).REPLY.model_validate_json(first.reply)
+
+
+async def _reserve(
+    message: RequestMessage, request: Request[Any], key: str, uow: UnitOfWork[Any]
+) -> ReplyRow | None:
+    """None when the key is this transaction's to answer; else the first reply, waited for if it is being made."""
+    insert = _insert(uow.session)(ReplyRow).values(
+        scope=_scope(message),
+        idempotency_key=key,
+        request_digest=_digest(request),
+        reply="",
+        created_at=uow.now(),
+    )
+    result = await uow.session.execute(insert.on_conflict_do_nothing().returning(ReplyRow.scope))
+    if result.scalar_one_or_none() is not None:
+        return None
+    return await uow.session.get_one(ReplyRow, (_scope(message), key))
+
+
+def _scope(message: RequestMessage) -> str:
+    return f"{message.name}:{message.caller.workspace_id or message.caller.kind}"
+
+
+def _digest(request: Request[Any]) -> str:
+    return hashlib.sha256(request.model_dump_json().encode()).hexdigest()
+
+
+def _insert(session: AsyncSession) -> Callable[[type[Any]], Any]:
+    return postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert

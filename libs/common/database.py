@@ -7,15 +7,23 @@ failing; `read` never waits for a writer.
 from __future__ import annotations
 
 import asyncio
+import socket
+import sqlite3
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import asyncpg
 from sqlalchemy import event, text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
 
 BUSY_TIMEOUT_MS = 30_000
+_PASSING_STATES = frozenset({"08", "40", "53", "55", "57"})
+"""Classes of SQLSTATE (PostgreSQL, appendix A) that pass: connection, rollback, resources, object state, operator."""
+_PASSING_SQLITE = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL", "SQLITE_IOERR")
 
 
 class Database:
@@ -94,3 +102,34 @@ def _sqlite_engine(address: str, begin: str) -> AsyncEngine:
     event.listen(engine.sync_engine, "connect", on_connect)
     event.listen(engine.sync_engine, "begin", on_begin)
     return engine
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether the same call may succeed later by itself: a peer is away, starting, overloaded, or chose us to give way.
+
+    An address in use, a missing table or a broken constraint is not: trying again would hide a fault.
+    """
+    if isinstance(error, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        return all(is_transient(member) for member in group.exceptions)
+    if isinstance(error, DBAPIError):
+        return error.connection_invalidated or _driver_says_transient(error.orig)
+    if isinstance(error, asyncpg.PostgresError):
+        return _driver_says_transient(error)
+    if isinstance(
+        error, ConnectionError | TimeoutError | socket.gaierror | PoolTimeout | asyncpg.InterfaceError
+    ):
+        return True
+    # asyncio says so when every address of a name refused: several errors in one text, without a number.
+    return type(error) is OSError and error.errno is None
+
+
+def _driver_says_transient(error: BaseException | None) -> bool:
+    if isinstance(error, sqlite3.Error):
+        return str(getattr(error, "sqlite_errorname", "")).startswith(_PASSING_SQLITE)
+    if isinstance(error, asyncpg.InterfaceError):
+        return True
+    state = getattr(error, "sqlstate", None)
+    if state is None and error is not None and error.__cause__ is not None:
+        return is_transient(error.__cause__)
+    return str(state)[:2] in _PASSING_STATES

@@ -66,6 +66,7 @@ async def serving(app: object, listener: socket.socket) -> AsyncGenerator[None]:
             await asyncio.sleep(0.005)
         if task.done():
             await task
+            raise RuntimeError("the HTTP server did not start; what its app logged says why")
         yield
     finally:
         server.should_exit = True

@@ -32,7 +32,7 @@ from libs.common.contracts.requests import (
     RequestMessage,
     request_types,
 )
-from libs.common.database import Database
+from libs.common.database import Database, is_transient
 from libs.common.errors import FieldError, Invalid, OsmosisError, Unavailable
 from libs.common.migrations import migrate
 from libs.common.outbox import Relay
@@ -43,7 +43,9 @@ from libs.common.unit_of_work import StoreFactory, StoreT, UnitOfWork, UnitsOfWo
 _log = structlog.get_logger(__name__)
 
 Background = Callable[[], Coroutine[Any, Any, None]]
-"""A loop that runs as long as its service; an exception of it ends the process."""
+"""A loop that runs as long as its service. It is begun again after an error that passes (a database or a bus that is
+away for a while); any other ends the process."""
+BEGIN_AGAIN_S = 1.0
 
 
 class Service(Generic[StoreT]):
@@ -58,9 +60,11 @@ class Service(Generic[StoreT]):
         """Requests sent to this address reach this replica alone."""
         self.database = Database(platform.settings.database, name)
         self._migrations = migrations
-        self._relay = Relay(self.database, platform.bus, platform.clock)
+        self.relay = Relay(
+            self.database, platform.bus, platform.clock, one_by_one=not platform.settings.embedded
+        )
         self.units = UnitsOfWork(
-            self.database, store, source=name, clock=platform.clock, committed=self._relay.notify
+            self.database, store, source=name, clock=platform.clock, committed=self.relay.notify
         )
         self._handlers: dict[str, Handle[Fact, StoreT]] = {}
         self._workers: dict[str, tuple[WorkOn[Fact, StoreT], int]] = {}
@@ -108,7 +112,7 @@ class Service(Generic[StoreT]):
         """Migrate, declare, consume, serve and relay until cancelled."""
         await self.prepare()
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._relay.run(), name=f"{self.name}:relay")
+            tasks.create_task(self.relay.run(), name=f"{self.name}:relay")
             for name, loop in self._backgrounds:
                 tasks.create_task(self._forever(name, loop), name=f"{self.name}:{name}")
             await self._listen()
@@ -195,8 +199,13 @@ class Service(Generic[StoreT]):
                 _log.error(
                     "a request failed", name=message.name, error=repr(error), trace=traceback.format_exc()
                 )
+                why = (
+                    "its database is away; try again"
+                    if is_transient(error)
+                    else "the operator's log says why"
+                )
                 return ReplyMessage.of(
-                    message, Unavailable(f"{message.name} failed inside the {self.name} service")
+                    message, Unavailable(f"{message.name} failed inside the {self.name} service: {why}")
                 )
 
     async def _answer(self, message: RequestMessage) -> Reply:
@@ -212,13 +221,18 @@ class Service(Generic[StoreT]):
         return await answer(message, request)
 
     async def _forever(self, name: str, loop: Background) -> None:
-        try:
-            await loop()
-        except asyncio.CancelledError:
-            raise
-        except Exception as error:
-            _log.error("background work ended", work=name, error=repr(error), trace=traceback.format_exc())
-            raise
+        while True:
+            try:
+                await loop()
+            except Exception as error:
+                _log.error(
+                    "background work ended", work=name, error=repr(error), trace=traceback.format_exc()
+                )
+                if not is_transient(error):
+                    raise
+            else:
+                return
+            await asyncio.sleep(BEGIN_AGAIN_S)
 
 
 def field_errors(error: ValidationError, prefix: str = "") -> list[FieldError]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -12,6 +13,7 @@ from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 _SECRET_BYTES = 32
+_SHORTEST_SECRET = 16
 
 
 class Settings(BaseSettings):
@@ -94,13 +96,32 @@ class Settings(BaseSettings):
 
     def _secret(self, given: SecretStr | None, file: str, variable: str, prefix: str = "") -> str:
         if given is not None:
-            return given.get_secret_value()
+            return _long_enough(given.get_secret_value(), variable)
         if not self.embedded:
             raise ValueError(f"{variable} must be set when services run apart: all of them need the same one")
         path = self.data_dir.absolute() / file
         if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(handle, "w") as out:
-                out.write(prefix + secrets.token_urlsafe(_SECRET_BYTES))
-        return path.read_text().strip()
+            _create_secret(path, prefix + secrets.token_urlsafe(_SECRET_BYTES))
+        return _long_enough(path.read_text().strip(), str(path))
+
+
+def _create_secret(path: Path, text: str) -> None:
+    """Whole or not at all, readable by the owner alone; the first of several processes wins."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(handle, "w") as out:
+            out.write(text)
+            out.flush()
+            os.fsync(handle)
+        with suppress(FileExistsError):
+            path.hardlink_to(draft)
+    finally:
+        draft.unlink()
+
+
+def _long_enough(text: str, where: str) -> str:
+    if len(text) < _SHORTEST_SECRET:
+        raise ValueError(f"{where} holds fewer than {_SHORTEST_SECRET} characters: anybody could guess it")
+    return text

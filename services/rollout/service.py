@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from pathlib import Path
 
@@ -58,14 +59,15 @@ def build(platform: Platform) -> Service[RolloutStore]:
     service.answer_outside(ListRollouts, reading.list_rollouts)
     service.answer_outside(GetRollout, reading.get_rollout)
 
-    async def run_groups() -> None:
+    async def keep_engine_client() -> None:
         try:
-            await broker.run()
+            await asyncio.Event().wait()
         finally:
             await engine.aclose()
 
     app = ChatApi(live, chats, platform.clock, timeout_s=chosen.chat_timeout_s).app()
-    service.background("groups", run_groups)
+    service.background("groups", broker.run)
+    service.background("engine client", keep_engine_client)
     service.background("chats", lambda: listen(app, platform.settings))
     return service
 
