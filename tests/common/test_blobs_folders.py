@@ -11,6 +11,7 @@ from libs.common.blobs import BlobDamaged, BlobMissing, BlobStore
 from libs.common.blobs.folders import download_folder, read_manifest, upload_folder
 from libs.common.contracts.blobs import ArtifactFile, ArtifactManifest
 from libs.common.errors import Invalid
+from tests.support.bus import until
 
 FILES = {"config.json": b"{}", "model.safetensors": b"weights" * 1000, "deep/er/file": b"3", "empty": b""}
 
@@ -101,3 +102,18 @@ async def test_a_folder_with_a_manifest_of_its_own_is_refused(blobs: BlobStore, 
     (folder / "manifest.json").write_bytes(b"{}")
     with pytest.raises(Invalid, match=r"manifest\.json of its own"):
         await upload_folder(blobs, folder, "models/1", kind="model")
+
+
+async def test_a_download_that_is_cancelled_leaves_nothing_in_the_cache(
+    blobs: BlobStore, folder: Path, tmp_path: Path
+) -> None:
+    for number in range(20):
+        (folder / f"{number}.bin").write_bytes(b"x" * 300_000)
+    ref = await upload_folder(blobs, folder, "models/1", kind="model")
+    cache = tmp_path / "cache"
+    download = asyncio.create_task(download_folder(blobs, ref, cache))
+    await until(lambda: any(cache.rglob("*.bin*")))
+    download.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await download
+    assert list(cache.iterdir()) == []

@@ -12,10 +12,10 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 from libs.common.blobs import CHUNK_BYTES, BlobMissing, check_key, check_prefix, check_whole
 from libs.common.contracts.blobs import BlobRef
@@ -24,6 +24,7 @@ from libs.common.errors import Invalid, TooLarge
 _TEMPORARY = ".tmp"
 _ABANDONED_S = 24 * 3600
 """An incoming file that nobody has written to for so long was left by a crash."""
+ResultT = TypeVar("ResultT")
 _NO_FILE = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 
 
@@ -51,7 +52,7 @@ class FolderBlobs:
 
     async def put_file(self, key: str, path: Path) -> BlobRef:
         """Store a file under a key."""
-        return await asyncio.to_thread(self._copy_in, check_key(key), path)
+        return await in_thread(self._copy_in, check_key(key), path)
 
     def _copy_in(self, key: str, path: Path) -> BlobRef:
         temporary = self._temporary()
@@ -73,16 +74,16 @@ class FolderBlobs:
         temporary = self._temporary()
         digest, size = hashlib.sha256(), 0
         try:
-            target = await asyncio.to_thread(temporary.open, "wb")
+            target = await in_thread(temporary.open, "wb")
             with target:
                 async for chunk in chunks:
                     size += len(chunk)
                     if size > limit:
                         raise TooLarge(f"more than {limit} bytes came; send a smaller file")
                     digest.update(chunk)
-                    await asyncio.to_thread(target.write, chunk)
-                await asyncio.to_thread(_flush, target)
-            return await asyncio.to_thread(self._place, key, temporary, size, digest.hexdigest())
+                    await in_thread(target.write, chunk)
+                await in_thread(_flush, target)
+            return await in_thread(self._place, key, temporary, size, digest.hexdigest())
         finally:
             temporary.unlink(missing_ok=True)
 
@@ -122,7 +123,7 @@ class FolderBlobs:
 
     async def fetch(self, ref: BlobRef, path: Path) -> None:
         """The content as a file, checked."""
-        await asyncio.to_thread(self._copy_out, ref, path)
+        await in_thread(self._copy_out, ref, path)
 
     def _copy_out(self, ref: BlobRef, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -209,6 +210,20 @@ class FolderBlobs:
         finally:
             noted.unlink(missing_ok=True)
         return BlobRef(key=key, size=size, sha256=sha256)
+
+
+async def in_thread(call: Callable[..., ResultT], *arguments: Any) -> ResultT:
+    """A blocking call that has ended when this ends, also by cancellation: whoever cleans up after it comes later."""
+    work = asyncio.ensure_future(asyncio.to_thread(call, *arguments))
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        while not work.done():
+            # A second cancellation does not end the thread either.
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait({work})
+        work.exception()
+        raise
 
 
 def _flush(target: BinaryIO) -> None:

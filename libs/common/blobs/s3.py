@@ -33,7 +33,7 @@ from libs.common.blobs import (
     check_prefix,
     check_whole,
 )
-from libs.common.blobs.folder import file_digest
+from libs.common.blobs.folder import file_digest, in_thread
 from libs.common.contracts.blobs import BlobRef
 from libs.common.errors import TooLarge
 
@@ -159,15 +159,15 @@ class S3Blobs:
 
     async def fetch(self, ref: BlobRef, path: Path) -> None:
         """The content as a file, checked."""
-        await asyncio.to_thread(path.parent.mkdir, parents=True, exist_ok=True)
+        await in_thread(partial(path.parent.mkdir, parents=True, exist_ok=True))
         temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
         digest, size = hashlib.sha256(), 0
         try:
-            with await asyncio.to_thread(temporary.open, "wb") as target:
+            with await in_thread(temporary.open, "wb") as target:
                 async for chunk in self._read_to_size(ref):
                     digest.update(chunk)
                     size += len(chunk)
-                    await asyncio.to_thread(target.write, chunk)
+                    await in_thread(target.write, chunk)
             check_whole(ref, size, digest.hexdigest())
             temporary.rename(path)
         finally:
