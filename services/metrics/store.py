@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from sqlalchemy import delete, select, update
 from sqlalchemy.dialects import postgresql, sqlite
@@ -27,6 +28,15 @@ class Selection:
     to_step: int | None = None
     since: datetime | None = None
     until: datetime | None = None
+
+
+class Point(NamedTuple):
+    """A value of a metric at a step."""
+
+    key: str
+    step: int
+    value: float
+    at: datetime
 
 
 class MetricsStore:
@@ -72,9 +82,10 @@ class MetricsStore:
             delete(PointRow).where(PointRow.run_id == run_id, PointRow.step > step, PointRow.epoch < epoch)
         )
 
-    async def points(self, selection: Selection) -> Sequence[PointRow]:
+    async def points(self, selection: Selection) -> Sequence[Point]:
         """Points by key and step."""
-        query = select(PointRow).where(PointRow.run_id == selection.run_id)
+        columns = (PointRow.key, PointRow.step, PointRow.value, PointRow.at)
+        query = select(*columns).where(PointRow.run_id == selection.run_id)
         if selection.keys is not None:
             query = query.where(PointRow.key.in_(selection.keys))
         if selection.from_step is not None:
@@ -85,7 +96,8 @@ class MetricsStore:
             query = query.where(PointRow.at >= selection.since)
         if selection.until is not None:
             query = query.where(PointRow.at <= selection.until)
-        return (await self._session.scalars(query.order_by(PointRow.key, PointRow.step))).all()
+        rows = await self._session.execute(query.order_by(PointRow.key, PointRow.step))
+        return [Point(*row) for row in rows.all()]
 
     async def end(self, run_id: RunId) -> None:
         """The run has ended: Prometheus shows it no more."""

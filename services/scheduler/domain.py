@@ -26,13 +26,23 @@ NODE_SILENCE = timedelta(seconds=30)
 """A node that was not seen for so long is lost, and its leases with it."""
 
 
+FORGET_NODE = timedelta(hours=24)
+"""A lost node that holds nothing is shown for so long."""
+
+
 def move(state: LeaseState, event: LeaseEvent) -> LeaseState:
     """The state after an event; the same where the table knows no move."""
     return MOVES.get((state, event), state)
 
 
-def is_silent(granted_at: datetime, heartbeat_at: datetime | None, now: datetime, ttl: timedelta) -> bool:
-    """Whether the attempt of a held lease has been silent for too long."""
+def is_silent(
+    granted_at: datetime,
+    heartbeat_at: datetime | None,
+    now: datetime,
+    ttl: timedelta,
+    hearing_since: datetime,
+) -> bool:
+    """Whether the attempt of a held lease has been silent for too long, to somebody who hears since then."""
     if heartbeat_at is None:
-        return now - granted_at > max(FIRST_HEARTBEAT, ttl)
-    return now - heartbeat_at > ttl
+        return now - max(granted_at, hearing_since) > max(FIRST_HEARTBEAT, ttl)
+    return now - max(heartbeat_at, hearing_since) > ttl

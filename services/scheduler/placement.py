@@ -1,12 +1,13 @@
 """Which waiting work gets which devices: a pure function over the queue and the pool.
 
 Order: priority, then the workspace that holds the fewest devices, then who waited longest. Work runs on one node. The
-first work that must wait reserves the node on which it will fit soonest, so that small work never starves large work.
+first work that must wait reserves the devices of its kind on the node where it will fit soonest, so that small work
+never starves large work: what is free on a reserved node only grows until the work fits.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -57,11 +58,11 @@ def place(waiting: Sequence[Waiting], nodes: Sequence[Node], held: Counter[str])
     """Decide. `held`: devices that each workspace holds already."""
     free = {node.id: list(node.free) for node in nodes}
     held = held.copy()
-    reserved: set[str] = set()
-    left, placements, reasons = list(waiting), list[Placement](), list[tuple[str, str]]()
+    reserved: set[tuple[str, str]] = set()
+    placements, reasons = list[Placement](), list[tuple[str, str]]()
+    left = deque(sorted(waiting, key=lambda work: _order(work, held)))
     while left:
-        work = min(left, key=lambda w: _order(w, held))
-        left.remove(work)
+        work = left.popleft()
         kind, count = _needs(work.resources)
         chosen = _choose(nodes, free, reserved, kind, count)
         if chosen is None:
@@ -70,8 +71,10 @@ def place(waiting: Sequence[Waiting], nodes: Sequence[Node], held: Counter[str])
             continue
         devices = tuple(device for device in free[chosen] if _is(device, kind))[:count]
         free[chosen] = [device for device in free[chosen] if device not in devices]
-        held[work.workspace_id] += count
         placements.append(Placement(work.work_id, chosen, devices))
+        # What a workspace holds decides the order of the rest.
+        held[work.workspace_id] += count
+        left = deque(sorted(left, key=lambda work: _order(work, held)))
     return Decision(tuple(placements), tuple(reasons))
 
 
@@ -92,17 +95,23 @@ def _count(devices: Sequence[str], kind: str) -> int:
 
 
 def _choose(
-    nodes: Sequence[Node], free: dict[str, list[str]], reserved: set[str], kind: str, count: int
+    nodes: Sequence[Node],
+    free: dict[str, list[str]],
+    reserved: set[tuple[str, str]],
+    kind: str,
+    count: int,
 ) -> str | None:
     """The fullest node that still fits the work, so that large holes stay for large work."""
-    fitting = [n for n in nodes if n.id not in reserved and _count(free[n.id], kind) >= count]
+    fitting = [n for n in nodes if (n.id, kind) not in reserved and _count(free[n.id], kind) >= count]
     return min(fitting, key=lambda n: (_count(free[n.id], kind), n.id)).id if fitting else None
 
 
-def _reservation(nodes: Sequence[Node], free: dict[str, list[str]], kind: str, count: int) -> set[str]:
+def _reservation(
+    nodes: Sequence[Node], free: dict[str, list[str]], kind: str, count: int
+) -> set[tuple[str, str]]:
     """The node on which waiting work will fit soonest; none when it fits on no node at all."""
     able = [node for node in nodes if _count(node.devices, kind) >= count]
-    return {max(able, key=lambda n: (_count(free[n.id], kind), n.id)).id} if able else set()
+    return {(max(able, key=lambda n: (_count(free[n.id], kind), n.id)).id, kind)} if able else set()
 
 
 def _reason(nodes: Sequence[Node], free: dict[str, list[str]], kind: str, count: int) -> str:
@@ -112,5 +121,5 @@ def _reason(nodes: Sequence[Node], free: dict[str, list[str]], kind: str, count:
         return f"needs {count} {word} on one node; the largest node has {largest}"
     most = max(_count(free[node.id], kind) for node in nodes)
     if most >= count:
-        return f"waits behind work of higher priority that needs the same {word}"
+        return f"waits behind work whose turn is earlier and that needs the same {word}"
     return f"needs {count} {word} on one node; {most} are free"

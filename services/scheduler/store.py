@@ -49,15 +49,20 @@ class SchedulerStore:
         """A work's place in the queue."""
         return await self._session.get(QueueRow, work_id)
 
-    async def dequeue(self, work_id: WorkId) -> None:
-        """Take a work out of the queue, if it is there."""
-        await self._session.execute(delete(QueueRow).where(QueueRow.work_id == work_id))
+    async def dequeue(self, work_id: WorkId) -> bool:
+        """Take a work out of the queue; whether it was there (and no other replica took it out first)."""
+        gone = delete(QueueRow).where(QueueRow.work_id == work_id).returning(QueueRow.work_id)
+        return await self._session.scalar(gone) is not None
 
-    async def active_leases(self, node_id: NodeId | None = None) -> Sequence[LeaseRow]:
+    async def active_leases(
+        self, node_id: NodeId | None = None, *, for_change: bool = False
+    ) -> Sequence[LeaseRow]:
         """Leases that hold devices, of one node or of all."""
         query = select(LeaseRow).where(LeaseRow.state.in_(sorted(ACTIVE)))
         if node_id is not None:
             query = query.where(LeaseRow.node_id == node_id)
+        if for_change:
+            query = query.with_for_update()
         return (await self._session.scalars(query.order_by(LeaseRow.granted_at))).all()
 
     async def active_lease(self, work_id: WorkId) -> LeaseRow | None:
@@ -114,3 +119,12 @@ class SchedulerStore:
         for row in rows:
             row.state = "lost"
         return rows
+
+    async def forget_nodes(self, before: datetime) -> None:
+        """Drop nodes that were not seen since `before` and hold no lease: machines that were renamed or taken away."""
+        busy = select(LeaseRow.node_id).where(LeaseRow.state.in_(sorted(ACTIVE)))
+        await self._session.execute(
+            delete(NodeRow).where(
+                NodeRow.state == "lost", NodeRow.last_seen < before, NodeRow.id.notin_(busy)
+            )
+        )

@@ -15,6 +15,14 @@ class ProcessRef:
 
 
 @dataclass(frozen=True)
+class Exit:
+    """The end of an attempt's process. `said`: by its status, it told the trainer how it ended. `text`: for the user."""
+
+    said: bool
+    text: str
+
+
+@dataclass(frozen=True)
 class Start:
     """What an attempt is started with."""
 
@@ -36,11 +44,11 @@ class Backend(Protocol):
         ...
 
     def alive(self, process: ProcessRef) -> bool:
-        """Whether the attempt's process runs."""
+        """Whether the attempt's process runs, or anything that it started: its devices are in use."""
         ...
 
-    def exit_text(self, process: ProcessRef) -> str:
-        """How a process ended, in words for the user."""
+    def ended(self, process: ProcessRef) -> Exit | None:
+        """How the attempt's own process ended; None while it runs."""
         ...
 
     def terminate(self, process: ProcessRef) -> None:

@@ -1,7 +1,8 @@
 """Attempts as processes of this machine.
 
-Guaranteed: an attempt is a process group of its own, dies with the scheduler that started it, whatever kills that one,
-and gets no variable but those named here: no credentials of broker or database, and no key of the deployment.
+Guaranteed: an attempt is a session of its own and dies with the scheduler that started it, whatever kills that one;
+what it started dies with it, unless that made a session of its own; it gets no variable but those named here: no
+credentials of broker or database, and no key of the deployment.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from libs.common.settings import Settings
 from libs.common.tokens import derive_token
-from services.scheduler.backends import ProcessRef, Start
+from services.scheduler.backends import Exit, ProcessRef, Start
 
 _ROOT = Path(__file__).resolve().parent.parent.parent.parent
 _PASSED_ON = (
@@ -29,8 +31,8 @@ _PASSED_ON = (
     "SSL_CERT_FILE",
 )
 _PASSED_ON_PREFIXES = ("OMP_", "OPENBLAS_", "MKL_", "CUDA_")
-_START_TIME_FIELD = 19
-"""Of /proc/PID/stat, counted behind the command's closing bracket."""
+_SESSION_FIELD, _START_TIME_FIELD = 3, 19
+"""Of /proc/PID/stat (proc(5)), counted behind the command's closing bracket."""
 
 
 class LocalProcesses:
@@ -39,7 +41,7 @@ class LocalProcesses:
     def __init__(self, settings: Settings, command: tuple[str, ...] | None = None) -> None:
         self._settings = settings
         self._command = command or (sys.executable, "-m", "services.trainer.attempt")
-        self._children: dict[int, subprocess.Popen[bytes]] = {}
+        self._children: dict[ProcessRef, subprocess.Popen[bytes]] = {}
         self._logs = settings.data_dir.absolute() / "attempts"
 
     def start(self, start: Start, trainer_url: str) -> ProcessRef:
@@ -57,8 +59,11 @@ class LocalProcesses:
                 stderr=log,
                 start_new_session=True,
             )
-        self._children[child.pid] = child
-        return ProcessRef(child.pid, start_time(child.pid) or "")
+        # Not reaped yet, it is there even if it has ended.
+        seen = look_at(child.pid)
+        process = ProcessRef(child.pid, seen.started if seen is not None else "")
+        self._children[process] = child
+        return process
 
     def environment(self, start: Start, trainer_url: str) -> dict[str, str]:
         """Every variable of an attempt."""
@@ -93,41 +98,78 @@ class LocalProcesses:
         return environment
 
     def alive(self, process: ProcessRef) -> bool:
-        """Whether it runs; a child that has ended is reaped here."""
-        child = self._children.get(process.pid)
-        if child is not None:
-            return child.poll() is None
-        return bool(process.started) and start_time(process.pid) == process.started
+        """Whether it, or a process of its session, runs. Once it has ended, what it left behind is killed here."""
+        if self._runs(process):
+            return True
+        left = members(process)
+        for pid in left:
+            _signal(pid, signal.SIGKILL)
+        return bool(left)
 
-    def exit_text(self, process: ProcessRef) -> str:
-        """How it ended."""
-        child = self._children.get(process.pid)
-        code = child.poll() if child is not None else None
+    def ended(self, process: ProcessRef) -> Exit | None:
+        """How it ended; of a process that an earlier life of the scheduler started nobody knows."""
+        if self._runs(process):
+            return None
+        child = self._children.get(process)
+        code = child.returncode if child is not None else None
         if code is None:
-            return "its process is gone"
+            return Exit(said=False, text="its process is gone")
         if code < 0:
-            return f"its process was ended by {signal.Signals(-code).name}"
-        return f"its process ended with status {code}"
+            return Exit(said=False, text=f"its process was ended by {signal.Signals(-code).name}")
+        return Exit(said=code == 0, text=f"its process ended with status {code}")
 
     def terminate(self, process: ProcessRef) -> None:
-        """SIGTERM to its process group."""
-        self._signal(process, signal.SIGTERM)
+        """SIGTERM to all of its session."""
+        for pid in members(process):
+            _signal(pid, signal.SIGTERM)
 
     def kill(self, process: ProcessRef) -> None:
-        """SIGKILL to its process group."""
-        self._signal(process, signal.SIGKILL)
+        """SIGKILL to all of its session."""
+        for pid in members(process):
+            _signal(pid, signal.SIGKILL)
 
-    def _signal(self, process: ProcessRef, number: signal.Signals) -> None:
-        if self.alive(process):
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, number)
+    def _runs(self, process: ProcessRef) -> bool:
+        child = self._children.get(process)
+        if child is not None:
+            return child.poll() is None
+        seen = look_at(process.pid)
+        return seen is not None and seen.started == process.started and not seen.zombie
 
 
-def start_time(pid: int) -> str | None:
-    """When a process started, in the kernel's clock ticks; None when there is none or it is a zombie."""
+def members(process: ProcessRef) -> list[int]:
+    """Processes of an attempt's session. A session's number is not used again while one of its processes lives."""
+    leader = look_at(process.pid)
+    if leader is not None and leader.started != process.started:
+        return []
+    found: list[int] = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            seen = look_at(int(entry.name))
+            if seen is not None and seen.session == process.pid and not seen.zombie:
+                found.append(int(entry.name))
+    return found
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the kernel says of a process. `started`: in its clock ticks."""
+
+    session: int
+    started: str
+    zombie: bool
+
+
+def look_at(pid: int) -> Seen | None:
+    """A process, None when there is none."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return None
+    # The command's name stands in brackets and may hold anything.
     fields = stat.rpartition(")")[2].split()
-    return None if fields[0] == "Z" else fields[_START_TIME_FIELD]
+    return Seen(int(fields[_SESSION_FIELD]), fields[_START_TIME_FIELD], fields[0] in "ZX")
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
