@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from functools import cache
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 
 from services.rollout.models import renderer_of
 from services.rollout.rendering import Renderer
@@ -50,4 +50,5 @@ def write_tokenizer(folder: Path, template: str, *, context_length: int = 1_000_
 @cache
 def renderer(name: str) -> Renderer:
     """The renderer of a template, made once a process."""
-    return renderer_of(write_tokenizer(Path(mkdtemp(prefix="osmosis-templates-")), TEMPLATES[name]))
+    with TemporaryDirectory() as folder:
+        return renderer_of(write_tokenizer(Path(folder), TEMPLATES[name]))
