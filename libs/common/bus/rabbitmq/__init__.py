@@ -182,7 +182,7 @@ class RabbitBus:
     async def _current(self) -> Link:
         try:
             async with asyncio.timeout(self._patience_s):
-                while self._link is None:
+                while self._link is None or not self._linked.is_set():
                     await self._linked.wait()
                 return self._link
         except TimeoutError:
@@ -206,7 +206,9 @@ class RabbitBus:
         """A new link with everything on it; it takes facts and requests once all of that stands."""
         link: Link | None = None
         try:
-            link = await Link.open(self._url, f"osmosis {socket.gethostname()}:{os.getpid()}")
+            name = f"osmosis {socket.gethostname()}:{os.getpid()}"
+            # Cleared in the very moment of the loss, so that nobody who waits for a link is given a lost one.
+            link = await Link.open(self._url, name, on_lost=self._linked.clear)
             with link_errors():
                 await self._furnish(link)
         except BaseException as error:

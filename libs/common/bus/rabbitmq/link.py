@@ -7,7 +7,7 @@ old connection can be confirmed or acknowledged on a new one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -50,15 +50,16 @@ def link_errors() -> Generator[None]:
 class Link:
     """A connection, its channel for publishing with confirms, and whatever else is opened on it."""
 
-    def __init__(self, connection: AbstractConnection) -> None:
+    def __init__(self, connection: AbstractConnection, on_lost: Callable[[], None]) -> None:
         self._connection = connection
+        self._on_lost = on_lost
         self._publications: set[asyncio.Task[None]] = set()
         self._confirmed: AbstractChannel | None = None
         self.lost = asyncio.Event()
 
     @classmethod
-    async def open(cls, url: str, name: str) -> Link:
-        """Connect.
+    async def open(cls, url: str, name: str, *, on_lost: Callable[[], None]) -> Link:
+        """Connect. `on_lost` is called once the link is lost or closed; it must not raise.
 
         Raises:
             LINK_ERRORS: the broker does not answer, or refuses the credentials.
@@ -70,7 +71,7 @@ class Link:
                 timeout=CONNECT_TIMEOUT_S,
                 client_properties={"connection_name": name},
             )
-        link = cls(connection)
+        link = cls(connection, on_lost)
         connection.close_callbacks.add(link._connection_closed)
         try:
             with link_errors():
@@ -156,7 +157,7 @@ class Link:
 
     async def close(self) -> None:
         """Disconnect. Whatever is not confirmed has failed when this returns; that holds for a lost link too."""
-        self.lost.set()
+        self._lose()
         try:
             with link_errors():
                 async with asyncio.timeout(SETTLE_TIMEOUT_S):
@@ -171,7 +172,11 @@ class Link:
         """Give the link up."""
         if not self.lost.is_set():
             _log.warning("the link to RabbitMQ is lost", reason=reason)
-            self.lost.set()
+            self._lose()
+
+    def _lose(self) -> None:
+        self.lost.set()
+        self._on_lost()
 
     def _connection_closed(self, _connection: Any, error: BaseException | None) -> None:
         self.abandon(f"connection closed: {error!r}")
