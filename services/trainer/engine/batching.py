@@ -116,10 +116,15 @@ class BatchingEngine:
                     future.set_exception(Overloaded("the policy engine is closing"))
                 self._waiting.clear()
                 return []
-            self._waiting.sort(key=lambda entry: (entry[0].prompt_ids, entry[0].seed, entry[0].rollout_id))
+            self._waiting.sort(key=lambda entry: _place(entry[0]))
             count = _fitting([request for request, _ in self._waiting])
             batch, self._waiting = self._waiting[:count], self._waiting[count:]
             return batch
+
+
+def _place(request: SampleRequest) -> tuple[int, list[int], int, str]:
+    """Where a request stands in line: those of one length together (less padding), then those of one prompt."""
+    return len(request.prompt_ids) + request.max_tokens, request.prompt_ids, request.seed, request.rollout_id
 
 
 def _fitting(requests: Sequence[SampleRequest]) -> int:

@@ -1,7 +1,7 @@
 """Batched sampling on a transformers model, each distinct prompt computed once.
 
-The prompts of a batch are pre-filled without their repetitions, left-padded to one length; the cache is then expanded
-to a row a request and shrinks as rows finish. A row's randomness comes from its seed alone (inverse transform sampling
+The prompts of a batch are pre-filled without their repetitions and with their common beginning computed once,
+left-padded to one length; the cache is then expanded to a row a request and shrinks as rows finish. A row's randomness comes from its seed alone (inverse transform sampling
 on one uniform number a token), so a sample does not depend on its neighbours, up to the arithmetic of the batch.
 """
 
@@ -19,6 +19,10 @@ from transformers import DynamicCache
 
 from services.trainer.engine.sampling import SampleRequest, SampleResult
 
+BLOCK = 256
+"""Weights summed at once when a token is drawn."""
+SHARED_PAYS = 64
+"""Tokens to be saved before a pass of its own over the common beginning of the prompts is worth its overhead."""
 COMPACT_SHARE = 0.125
 """Rows are dropped from the batch once so large a share of it has finished: each drop copies the cache."""
 
@@ -63,7 +67,7 @@ def generate(
             input_ids=tokens[:, None],
             attention_mask=mask,
             position_ids=positions,
-            past_key_values=cache,
+            cache=cache,
             use_cache=True,
             logits_to_keep=1,
         )
@@ -82,43 +86,84 @@ def generate(
 def _prefill(
     model: Any, prompts: Sequence[tuple[int, ...]]
 ) -> tuple[DynamicCache, torch.Tensor, torch.Tensor]:
-    """Cache, logits `[prompts, vocabulary]` behind each prompt, and mask `[prompts, length]`."""
-    length = max(map(len, prompts))
+    """Cache, logits `[prompts, vocabulary]` behind each prompt, and mask `[prompts, length]`.
+
+    What all prompts begin with (instructions, tools) is computed once.
+    """
+    shared = _shared_length(prompts)
+    length = max(map(len, prompts)) - shared
     device = model.device
+    cache = DynamicCache(config=model.config)
+    if shared:
+        beginning = torch.tensor([prompts[0][:shared]], device=device)
+        model(input_ids=beginning, cache=cache, use_cache=True, logits_to_keep=1)
+        cache.batch_repeat_interleave(len(prompts))
     ids = torch.zeros(len(prompts), length, dtype=torch.long, device=device)
-    mask = torch.zeros_like(ids)
+    mask = torch.ones(len(prompts), shared + length, dtype=torch.long, device=device)
     for i, prompt in enumerate(prompts):
-        ids[i, length - len(prompt) :] = torch.tensor(prompt, device=device)
-        mask[i, length - len(prompt) :] = 1
-    cache = DynamicCache()
+        gap = shared + length - len(prompt)
+        ids[i, gap:] = torch.tensor(prompt[shared:], device=device)
+        mask[i, shared : shared + gap] = 0
     output = model(
         input_ids=ids,
         attention_mask=mask,
-        position_ids=(mask.cumsum(dim=1) - 1).clamp(min=0),
-        past_key_values=cache,
+        position_ids=(mask.cumsum(dim=1) - 1).clamp(min=0)[:, shared:],
+        cache=cache,
         use_cache=True,
         logits_to_keep=1,
     )
     return cache, output.logits[:, -1].float(), mask
 
 
+def _shared_length(prompts: Sequence[tuple[int, ...]]) -> int:
+    """Tokens that all prompts begin with and that pay to be computed apart; one token of each prompt is left."""
+    first, last = min(prompts), max(prompts)
+    most = min(map(len, prompts)) - 1
+    shared = next((i for i in range(most) if first[i] != last[i]), most)
+    return shared if (len(prompts) - 1) * shared >= SHARED_PAYS else 0
+
+
 def _choose(logits: torch.Tensor, rows: Sequence[_Row], tokenizer: Any) -> torch.Tensor:
     """Sample a token a row from `logits [rows, vocabulary]`, note it, and end the rows that are through."""
     temperature = torch.tensor([row.request.temperature for row in rows], device=logits.device)
     greedy = temperature == 0
-    scaled = logits / torch.where(greedy, 1.0, temperature)[:, None]
-    scaled = _truncate(scaled, rows)
-    logprobs = scaled.log_softmax(dim=-1)
+    scaled = _truncate(logits / torch.where(greedy, 1.0, temperature)[:, None], rows)
+    best = scaled.max(dim=-1)
+    weights = (scaled - best.values[:, None]).exp_()
     uniform = torch.tensor([row.uniform.random() for row in rows], dtype=torch.float64, device=logits.device)
-    cumulative = logprobs.double().exp().cumsum(dim=-1)
-    drawn = torch.searchsorted(cumulative, (uniform * cumulative[:, -1])[:, None], right=True).squeeze(1)
-    drawn = drawn.clamp(max=logits.shape[-1] - 1)
-    tokens = torch.where(greedy, logits.argmax(dim=-1), drawn)
-    chosen = logprobs.gather(1, tokens[:, None]).squeeze(1).tolist()
-    for row, token, logprob in zip(rows, tokens.tolist(), chosen, strict=True):
+    drawn, total = _draw(weights, uniform)
+    tokens = torch.where(greedy, best.indices, drawn)
+    chosen = (scaled.gather(1, tokens[:, None]).squeeze(1) - best.values).double() - total.log()
+    for row, token, logprob in zip(rows, tokens.tolist(), chosen.tolist(), strict=True):
         if row.finish is None:
             _note(row, int(token), float(logprob), tokenizer)
     return tokens
+
+
+def _draw(weights: torch.Tensor, uniform: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of `weights [rows, vocabulary]` the index at which their running sum passes `uniform [rows]` of the total.
+
+    The sum runs over blocks first and then within the one block that it stops in: a pass over the vocabulary instead
+    of three. Also the total `[rows]`.
+    """
+    rows, size = weights.shape
+    padded = torch.nn.functional.pad(weights, (0, -size % BLOCK)) if size % BLOCK else weights
+    blocks = padded.view(rows, -1, BLOCK)
+    running = blocks.sum(dim=-1).double().cumsum(dim=-1)
+    total = running[:, -1]
+    block, before = _passed(running, uniform * total)
+    inside = blocks[torch.arange(rows, device=weights.device), block].double().cumsum(dim=-1)
+    # The two sums round differently: the remainder must not lie behind the block's own end.
+    remainder = torch.minimum(uniform * total - before, inside[:, -1] * (1 - 1e-12))
+    place, _ = _passed(inside, remainder)
+    return block * BLOCK + place, total
+
+
+def _passed(running: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The first place of `running [rows, N]` above `target [rows]`, and the sum before it."""
+    place = torch.searchsorted(running, target[:, None], right=True).clamp_(max=running.shape[1] - 1)
+    before = running.gather(1, (place - 1).clamp(min=0)).masked_fill(place == 0, 0.0)
+    return place.squeeze(1), before.squeeze(1)
 
 
 def _note(row: _Row, token: int, logprob: float, tokenizer: Any) -> None:

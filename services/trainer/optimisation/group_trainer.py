@@ -14,14 +14,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from statistics import fmean
 from typing import Any
 
 import torch
+from peft import PeftModel
 from trl import GRPOTrainer
 
 from libs.common.contracts.trajectories import Group
-from services.trainer.optimisation.packing import packed_logits, plan
-from services.trainer.optimisation.samples import Place, TokenSequence, grid
+from services.trainer.optimisation.figures import Apart, rollout_facts
+from services.trainer.optimisation.head import plain_head, token_logprobs
+from services.trainer.optimisation.packing import Packing, packed_hidden, plan
+from services.trainer.optimisation.samples import Place, TokenSequence, grid, has_signal
 
 NextGroups = Callable[[int], Sequence[Group]]
 Finished = Callable[[int, dict[str, float]], None]
@@ -38,14 +42,18 @@ class GroupTrainer(GRPOTrainer):
         finished: Finished,
         first_step: int,
         rows_per_step: int,
+        corrects_importance: bool,
         **arguments: Any,
     ) -> None:
         self._next_groups = next_groups
         self._finished = finished
         self._first_step = first_step
         self._rows = rows_per_step
+        self.corrects_importance = corrects_importance
         self._generated: int | None = None
         self._places: list[Place] = []
+        self._scoring = False
+        self._apart = Apart()
         self._facts: dict[str, float] = {}
         super().__init__(rollout_func=self._roll_out, reward_funcs=[reward], **arguments)
 
@@ -72,21 +80,26 @@ class GroupTrainer(GRPOTrainer):
         """The micro-batch of this accumulation step, of groups with a signal alone."""
         every = self.args.steps_per_generation * self.num_iterations
         if self._generated != self._step // every:
+            self._scoring = True
             scored = self._generate_and_score_completions(generation_batch)
+            self._scoring = False
             self._generated = self._step // every
             self._micro_batches = self._cut(scored["advantages"])
         return self._micro_batches[self._step % self.args.steps_per_generation]
 
     def _cut(self, advantages: torch.Tensor) -> list[Batch]:
-        """Micro-batches of the sequences that have an advantage, a prompt's sequences together."""
+        """Micro-batches of the groups that have a signal, a prompt's sequences together."""
+        size = self.num_generations
+        groups = [self._places[i : i + size] for i in range(0, len(self._places), size)]
+        signals = [has_signal(group) for group in groups]
+        self._facts |= rollout_facts(groups, signals)
         chosen: list[tuple[TokenSequence, float]] = []
-        for place, advantage in zip(self._places, advantages.tolist(), strict=True):
-            if place.reward is not None and advantage != 0:
+        for i, (place, advantage) in enumerate(zip(self._places, advantages.tolist(), strict=True)):
+            if place.reward is not None and signals[i // size]:
                 chosen += [(sequence, advantage) for sequence in (place.first, *place.more)]
-        self._note_rollouts(advantages)
         cuts = self.args.steps_per_generation
-        size = max(-(-len(chosen) // cuts), self.args.per_device_train_batch_size)
-        parts = [chosen[i * size : (i + 1) * size] for i in range(cuts)]
+        share = max(-(-len(chosen) // cuts), self.args.per_device_train_batch_size)
+        parts = [chosen[i * share : (i + 1) * share] for i in range(cuts)]
         tokens = sum(sum(sequence.mask) for sequence, _ in chosen)
         return [self._tensors(part, len(chosen), tokens) for part in parts]
 
@@ -109,14 +122,19 @@ class GroupTrainer(GRPOTrainer):
             "num_items_in_batch": torch.tensor(float(tokens), device=device),
         }
         sampled = _padded([row.logprobs for row in rows], 0.0).to(device)
-        if self.corrects_importance or self.num_iterations > 1:
-            batch["old_per_token_logps"] = sampled
         batch["_sampled_logprobs"] = sampled
+        if self.corrects_importance:
+            batch["old_per_token_logps"] = sampled
+        elif self.num_iterations > 1:
+            batch["old_per_token_logps"] = self._before(batch)
         if self.beta != 0.0:
             batch["ref_per_token_logps"] = self._reference(batch)
         return batch
 
-    corrects_importance: bool = True
+    @torch.no_grad()
+    def _before(self, batch: Batch) -> torch.Tensor:
+        """Log-probabilities `[B, C]` of the policy before the step's first update."""
+        return self._logprobs_of(self.model, batch)
 
     @torch.no_grad()
     def _reference(self, batch: Batch) -> torch.Tensor:
@@ -141,18 +159,33 @@ class GroupTrainer(GRPOTrainer):
         **others: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
         """TRL's, with each distinct prompt of the micro-batch computed once where that pays."""
+        if self._scoring:
+            # TRL asks for the whole batch at once before it cuts it; what is needed is computed a micro-batch.
+            return torch.zeros(len(input_ids), logits_to_keep, device=input_ids.device), None, None
         prompts, completions = input_ids[:, :-logits_to_keep], input_ids[:, -logits_to_keep:]
         prompt_mask, mask = attention_mask[:, :-logits_to_keep], attention_mask[:, -logits_to_keep:]
-        packing = plan(prompts, prompt_mask, logits_to_keep)
-        if packing is None or any(value is not None and value is not False for value in others.values()):
-            return super()._get_per_token_logps_and_entropies(
+        packing = plan(prompts, prompt_mask, completions, mask)
+        unusual = any(value is not None and value is not False for value in others.values())
+        if packing is None or unusual or not isinstance(model, PeftModel) or plain_head(model) is None:
+            answer = super()._get_per_token_logps_and_entropies(
                 model, input_ids, attention_mask, logits_to_keep, batch_size, compute_entropy, **others
             )
+        else:
+            answer = (*self._packed(model, packing, completions, mask.bool()), None)
+        self._computed = answer[0].detach()
+        return answer
+
+    def _packed(
+        self, model: PeftModel, packing: Packing, completions: torch.Tensor, mask: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-probabilities and entropies `[B, C]`, zero where `mask` is false."""
+        base: Any = model.get_base_model()
+        head: Any = plain_head(base)
         with self.accelerator.autocast():
-            logits = packed_logits(model, packing, prompts, prompt_mask, completions, mask)
-        logprobs = (logits.float() / self.temperature).log_softmax(dim=-1)
-        entropies = -(logprobs.detach().exp() * logprobs.detach()).sum(dim=-1) if compute_entropy else None
-        return logprobs.gather(2, completions[..., None]).squeeze(2), entropies, None
+            hidden = packed_hidden(base.base_model, packing, completions.device, head.dtype)
+            logprobs, entropies = token_logprobs(hidden, head, completions[mask], self.temperature)
+        empty = torch.zeros(mask.shape, device=mask.device)
+        return empty.masked_scatter(mask, logprobs), empty.masked_scatter(mask, entropies)
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
         """A micro-batch without sequences leaves every gradient as it is: none at all after a step without signal."""
@@ -170,35 +203,14 @@ class GroupTrainer(GRPOTrainer):
             "bnpo": float(mask.sum()) / max(inputs["_tokens"], 1),
         }.get(self.loss_type)
         loss = super()._compute_loss(model, inputs)
+        self._apart.add(self._computed - inputs["_sampled_logprobs"], mask)
         return loss if share is None else loss * share * self.current_gradient_accumulation_steps
-
-    def _note_rollouts(self, advantages: torch.Tensor) -> None:
-        """What the step's rollouts say, before anything is left out."""
-        rewards = [place.reward for place in self._places if place.reward is not None]
-        lengths = [sum(place.first.mask) for place in self._places if place.reward is not None]
-        signal = (advantages.view(-1, self.num_generations) != 0).any(dim=1)
-        present = [
-            any(place.reward is not None for place in self._places[i : i + self.num_generations])
-            for i in range(0, len(self._places), self.num_generations)
-        ]
-        self._facts |= {
-            "rollout/failed": float(len(self._places) - len(rewards)),
-            "rollout/dropped_groups": float(sum(present) - int(signal.sum())),
-            "_samples": float(len(rewards)),
-            "_tokens": float(sum(lengths)),
-        }
-        if rewards:
-            mean = sum(rewards) / len(rewards)
-            self._facts |= {
-                "rollout/raw_reward": mean,
-                "rollout/reward_std": (sum((r - mean) ** 2 for r in rewards) / len(rewards)) ** 0.5,
-                "rollout/response_lengths": sum(lengths) / len(lengths),
-            }
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Called once an optimiser step: collect TRL's figures, and tell of a whole step."""
-        trl = {key: values[-1] for key, values in self._metrics["train"].items() if values}
+        trl = {key: fmean(values) for key, values in self._metrics["train"].items() if values}
         self._metrics["train"].clear()
+        apart, self._apart = self._apart.figures(), Apart()
         if "loss" not in logs or self.state.global_step % self.num_iterations:
             return
         facts, now = self._facts, time.perf_counter()
@@ -214,9 +226,7 @@ class GroupTrainer(GRPOTrainer):
         }
         if logs.get("grad_norm") is not None:
             metrics["train/grad_norm"] = float(logs["grad_norm"])
-        for key, name in _TRL_METRICS.items():
-            if trl.get(key) is not None:
-                metrics[name] = float(trl[key])
+        metrics |= apart | {name: trl[key] for key, name in _TRL_METRICS.items() if key in trl}
         self._finished(self._first_step + self.state.global_step // self.num_iterations - 1, metrics)
 
 

@@ -16,11 +16,13 @@ import torch
 from peft import LoraConfig as PeftLoraConfig
 from peft import PeftModel, get_peft_model
 from peft.tuners.lora import LoraLayer
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from libs.common.contracts.optimisation import LoraConfig
+from services.trainer.engine.attention import attend_grouped_on_cpu
 from services.trainer.engine.batching import BatchingEngine
 from services.trainer.optimisation.job import TrainingJob
+from services.trainer.optimisation.rounding import UnbiasedRounding
 
 ADAPTER = "default"
 
@@ -42,31 +44,55 @@ class Policy:
         """
         tokenizer = AutoTokenizer.from_pretrained(job.base_model)
         torch.manual_seed(job.config.seed)
-        trained = load_model(job.base_model, job.device)
-        sampler = load_model(job.base_model, job.device).eval()
+        dtype = compute_dtype(job.base_model, job.device)
+        trained = load_model(job.base_model, job.device, dtype)
+        sampler = load_model(job.base_model, job.device, dtype).eval()
         sampler.requires_grad_(False)
+        attend_grouped_on_cpu(trained)
+        attend_grouped_on_cpu(sampler)
         model = get_peft_model(trained, lora_config(job.config.training.lora))
         _share_what_is_not_adapted(model, sampler)
         context = int(getattr(trained.config, "max_position_embeddings", 1 << 20))
         engine = BatchingEngine(sampler, tokenizer, context_length=context, version=job.from_step)
         return cls(model, tokenizer, engine, sampler)
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """What both models compute in; the adapter is kept in float32."""
+        return self.sampler.dtype
+
     def publish(self, version: int) -> None:
         """Merge the adapter into the sampling weights: from now on the engine samples from `version`."""
+        rounding = UnbiasedRounding(self.sampler.device)
         with self.engine.publishing(version), torch.no_grad():
-            for name, layer in adapted_layers(self.model):
+            for place, (name, layer) in enumerate(adapted_layers(self.model)):
                 base = layer.get_base_layer().weight
-                target = self.sampler.get_submodule(name).weight
-                torch.add(base, layer.get_delta_weight(ADAPTER).to(base.dtype), out=target.data)
+                merged = layer.get_delta_weight(ADAPTER).float().add_(base)
+                rounding.into(self.sampler.get_submodule(name).weight.data, merged.contiguous(), place)
 
     def close(self) -> None:
         """Sample no more."""
         self.engine.close()
 
 
-def load_model(folder: Path, device: str) -> Any:
-    """A causal language model: float32 on the CPU, where it is as fast and exact, bfloat16 on a GPU."""
-    dtype = torch.float32 if device == "cpu" else torch.bfloat16
+def compute_dtype(folder: Path, device: str) -> torch.dtype:
+    """bfloat16 on a GPU; on a CPU too, where it multiplies bfloat16 itself and the model is stored so: else float32.
+
+    On such a CPU it takes half the time of float32; on others it takes longer.
+    """
+    if device != "cpu":
+        return torch.bfloat16
+    stored = AutoConfig.from_pretrained(folder, local_files_only=True).dtype
+    return torch.bfloat16 if stored == torch.bfloat16 and _multiplies_bfloat16() else torch.float32
+
+
+def _multiplies_bfloat16() -> bool:
+    features: Any = torch.cpu
+    return features._is_avx512_bf16_supported() or features._is_amx_tile_supported()
+
+
+def load_model(folder: Path, device: str, dtype: torch.dtype) -> Any:
+    """A causal language model."""
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
     return model.to(device)
 
@@ -97,6 +123,8 @@ def _share_what_is_not_adapted(model: PeftModel, sampler: Any) -> None:
         for name, parameter in model.get_base_model().named_parameters()
         if ".lora_" not in name
     }
+    if any(name in adapted for name in getattr(sampler, "_tied_weights_keys", None) or {}):
+        raise ValueError("target_modules names a layer whose weights are the embedding's too; leave it out")
     for name, parameter in sampler.named_parameters():
         if name not in adapted and name in frozen:
             parameter.data = frozen[name].data

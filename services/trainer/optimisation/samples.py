@@ -45,6 +45,12 @@ def grid(groups: Sequence[Group], rows: int, samples: int, filler: int) -> list[
     return places + [empty] * (rows * samples - len(places))
 
 
+def has_signal(group: Sequence[Place]) -> bool:
+    """Whether rewards of a group differ. Told by the rewards themselves: an advantage of equal ones is rarely quite 0."""
+    rewards = {place.reward for place in group if place.reward is not None}
+    return len(rewards) > 1
+
+
 def _place(trajectory: Trajectory, empty: Place) -> Place:
     sequences = [_sequence(branch) for branch in trajectory.branches if branch.sampled]
     if trajectory.reward is None or not sequences:

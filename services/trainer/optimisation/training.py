@@ -42,13 +42,13 @@ class Training:
             finished=self._finished,
             first_step=job.from_step + 1,
             rows_per_step=config.rows_per_step,
+            corrects_importance=config.importance_correction and _samples_whole_distribution(job),
             model=policy.model,
             processing_class=policy.tokenizer,
-            args=_arguments(job),
+            args=_arguments(job, policy.dtype),
             train_dataset=datasets.Dataset.from_dict({"prompt": [""] * config.rows_per_step}),
             optimizers=(self._optimiser, self._scheduler),
         )
-        self._trainer.corrects_importance = config.importance_correction
         if job.checkpoint is not None:
             load_checkpoint(job.checkpoint, policy.model, self._optimiser, self._scheduler)
         policy.publish(job.from_step)
@@ -80,7 +80,7 @@ class Training:
         self._listener.on_step(step, metrics)
 
 
-def _arguments(job: TrainingJob) -> GRPOConfig:
+def _arguments(job: TrainingJob, dtype: torch.dtype) -> GRPOConfig:
     """TRL's words for the run's configuration."""
     config: OptimisationConfig = job.config.training
     micro = _micro_batch(config)
@@ -105,7 +105,7 @@ def _arguments(job: TrainingJob) -> GRPOConfig:
         shuffle_dataset=False,
         seed=job.config.seed,
         use_cpu=on_cpu,
-        bf16=not on_cpu and torch.cuda.is_bf16_supported(),
+        bf16=dtype == torch.bfloat16,
         gradient_checkpointing=not on_cpu,
         report_to="none",
         save_strategy="no",
@@ -115,6 +115,12 @@ def _arguments(job: TrainingJob) -> GRPOConfig:
         disable_tqdm=True,
         dataloader_pin_memory=False,
     )
+
+
+def _samples_whole_distribution(job: TrainingJob) -> bool:
+    """Whether the sampler's log-probabilities are of the distribution that is trained: nothing cut off, tempered alike."""
+    sampling = job.config.sampling
+    return sampling.top_p == 1 and sampling.top_k == 0 and sampling.temperature > 0
 
 
 def _micro_batch(config: OptimisationConfig) -> int:
