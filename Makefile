@@ -23,6 +23,7 @@ lint: setup
 	@.venv/bin/ruff check .
 	@.venv/bin/pyright
 
+bench: export PYTHONPATH = .
 bench: setup
 	@for script in benchmarks/*.py; do echo "== $$script"; .venv/bin/python $$script || exit 1; done
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from peft import PeftModel, get_peft_model_state_dict, set_peft_model_state_dict
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch.optim.lr_scheduler import LambdaLR
 
@@ -75,7 +76,7 @@ def load_checkpoint(
         set_peft_model_state_dict(model, load_file(folder / ADAPTER_FILE))
         _load_optimiser(model, optimiser, load_file(folder / OPTIMISER_FILE))
         _load_random(load_file(folder / RANDOM_FILE), state["random"])
-    except (FileNotFoundError, KeyError, RuntimeError, ValueError) as error:
+    except (FileNotFoundError, KeyError, RuntimeError, ValueError, SafetensorError) as error:
         raise NotACheckpoint(f"the checkpoint cannot be loaded: {error}") from error
     scheduler.last_epoch = state["scheduler"]["last_epoch"]
     scheduler._last_lr = list(state["scheduler"]["last_lr"])  # pyright: ignore[reportPrivateUsage]
