@@ -48,7 +48,7 @@ def convert_gguf(source: Path, output: Path) -> Path:
     tokenizer = AutoTokenizer.from_pretrained(**read)
     quantised = AutoModelForCausalLM.from_pretrained(**read, dtype=torch.float32)
     settings = {k: v for k, v in quantised.config.to_dict().items() if k not in _FROM_GGUF}
-    model = type(quantised)(type(quantised.config).from_dict(settings))
+    model: Any = type(quantised)(type(quantised.config).from_dict(settings))
     model.load_state_dict(quantised.state_dict())
     model.generation_config.eos_token_id = tokenizer.eos_token_id
     model.generation_config.pad_token_id = tokenizer.pad_token_id

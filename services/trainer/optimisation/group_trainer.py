@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 from peft import PeftModel
-from trl import GRPOTrainer
+from trl.trainer.grpo_trainer import GRPOTrainer
 
 from libs.common.contracts.trajectories import Group
 from services.trainer.optimisation.figures import Apart, rollout_facts
@@ -56,6 +56,11 @@ class GroupTrainer(GRPOTrainer):
         self._apart = Apart()
         self._facts: dict[str, float] = {}
         super().__init__(rollout_func=self._roll_out, reward_funcs=[reward], **arguments)
+        terms: Any = self.args
+        self._samples: int = terms.num_generations
+        self._cuts: int = terms.steps_per_generation
+        tokenizer: Any = self._tokenizer
+        self._pad: int = tokenizer.pad_token_id
 
     @property
     def step_under_way(self) -> int:
@@ -67,7 +72,7 @@ class GroupTrainer(GRPOTrainer):
         begun = time.perf_counter()
         groups = self._next_groups(self.step_under_way)
         self._facts = {"time/rollout_s": time.perf_counter() - begun, "_update_begins": time.perf_counter()}
-        self._places = grid(groups, self._rows, self.num_generations, int(self._tokenizer.pad_token_id))
+        self._places = grid(groups, self._rows, self._samples, self._pad)
         return {
             "prompt_ids": [place.first.prompt for place in self._places],
             "completion_ids": [place.first.completion for place in self._places],
@@ -78,18 +83,18 @@ class GroupTrainer(GRPOTrainer):
 
     def _prepare_inputs(self, generation_batch: Any) -> Batch:
         """The micro-batch of this accumulation step, of groups with a signal alone."""
-        every = self.args.steps_per_generation * self.num_iterations
+        every = self._cuts * self.num_iterations
         if self._generated != self._step // every:
             self._scoring = True
             scored = self._generate_and_score_completions(generation_batch)
             self._scoring = False
             self._generated = self._step // every
             self._micro_batches = self._cut(scored["advantages"])
-        return self._micro_batches[self._step % self.args.steps_per_generation]
+        return self._micro_batches[self._step % self._cuts]
 
     def _cut(self, advantages: torch.Tensor) -> list[Batch]:
         """Micro-batches of the groups that have a signal, a prompt's sequences together."""
-        size = self.num_generations
+        size = self._samples
         groups = [self._places[i : i + size] for i in range(0, len(self._places), size)]
         signals = [has_signal(group) for group in groups]
         self._facts |= rollout_facts(groups, signals)
@@ -97,15 +102,14 @@ class GroupTrainer(GRPOTrainer):
         for i, (place, advantage) in enumerate(zip(self._places, advantages.tolist(), strict=True)):
             if place.reward is not None and signals[i // size]:
                 chosen += [(sequence, advantage) for sequence in (place.first, *place.more)]
-        cuts = self.args.steps_per_generation
-        share = max(-(-len(chosen) // cuts), self.args.per_device_train_batch_size)
-        parts = [chosen[i * share : (i + 1) * share] for i in range(cuts)]
+        share = max(-(-len(chosen) // self._cuts), self.args.per_device_train_batch_size)
+        parts = [chosen[i * share : (i + 1) * share] for i in range(self._cuts)]
         tokens = sum(sum(sequence.mask) for sequence, _ in chosen)
         return [self._tensors(part, len(chosen), tokens) for part in parts]
 
     def _tensors(self, part: list[tuple[TokenSequence, float]], sequences: int, tokens: int) -> Batch:
         """A micro-batch in TRL's terms; `_sequences` and `_tokens` are those of the whole step."""
-        device, pad = self.accelerator.device, int(self._tokenizer.pad_token_id)
+        device, pad = self.accelerator.device, self._pad
         batch: Batch = {"_sequences": sequences, "_tokens": tokens, "_size": len(part)}
         if not part:
             return batch

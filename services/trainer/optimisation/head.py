@@ -28,7 +28,7 @@ _SCALED = (
 
 def plain_head(model: Any) -> torch.Tensor | None:
     """The head's weight `[vocabulary, hidden]` where logits are hidden states times it and it is frozen; else None."""
-    head = model.get_output_embeddings()
+    head: Any = model.get_output_embeddings()
     config = model.config.get_text_config()
     if type(head) is not torch.nn.Linear or head.bias is not None or head.weight.requires_grad:
         return None

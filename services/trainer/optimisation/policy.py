@@ -93,7 +93,7 @@ def _multiplies_bfloat16() -> bool:
 
 def load_model(folder: Path, device: str, dtype: torch.dtype) -> Any:
     """A causal language model."""
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
+    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
     return model.to(device)
 
 

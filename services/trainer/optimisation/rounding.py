@@ -6,6 +6,8 @@ up with the probability that makes its expectation exact (stochastic rounding, G
 The draw is fixed: the same adapter gives the same merged weights.
 """
 
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 import torch

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch.optim.lr_scheduler import LambdaLR
@@ -26,9 +27,10 @@ def optimiser_of(config: OptimisationConfig, parameters: Iterable[torch.nn.Param
 def scheduler_of(config: OptimisationConfig, optimiser: torch.optim.Optimizer, updates: int) -> LambdaLR:
     """Warm-up, then constant, linear or cosine over `updates` optimiser steps."""
     names = {"constant": "constant_with_warmup", "linear": "linear", "cosine": "cosine"}
-    return get_scheduler(
+    scheduler: Any = get_scheduler(
         names[config.lr_schedule],
         optimizer=optimiser,
         num_warmup_steps=config.warmup_steps,
         num_training_steps=updates,
     )
+    return scheduler

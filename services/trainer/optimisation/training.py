@@ -11,7 +11,7 @@ from typing import Any
 import datasets
 import torch
 from transformers.utils import logging as transformers_logging
-from trl import GRPOConfig
+from trl.trainer.grpo_config import GRPOConfig
 
 from libs.common.contracts.optimisation import OptimisationConfig
 from services.trainer.artifacts.checkpoints import load_checkpoint, save_checkpoint
