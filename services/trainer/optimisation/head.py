@@ -30,7 +30,11 @@ def plain_head(model: Any) -> torch.Tensor | None:
     """The head's weight `[vocabulary, hidden]` where logits are hidden states times it and it is frozen; else None."""
     head: Any = model.get_output_embeddings()
     config = model.config.get_text_config()
-    if type(head) is not torch.nn.Linear or head.bias is not None or head.weight.requires_grad:
+    if (
+        type(head) is not torch.nn.Linear
+        or "bias" in dict(head.named_parameters())
+        or head.weight.requires_grad
+    ):
         return None
     if any(getattr(config, name, None) not in (None, 1.0) for name in _SCALED):
         return None
