@@ -59,21 +59,23 @@ class MetricsStore:
     async def keep(
         self, run_id: RunId, step: int, epoch: int, at: datetime, values: Mapping[str, float]
     ) -> None:
-        """Store the points of a step in one statement."""
+        """Store the points of a step."""
         if not values:
             return
         rows = [
             {"run_id": run_id, "key": key, "step": step, "epoch": epoch, "value": value, "at": at}
             for key, value in values.items()
         ]
-        insert = self._insert(PointRow).values(rows)
+        # The rows go beside the statement, not into it: one text for any number of metrics, prepared once.
+        insert = self._insert(PointRow)
         changed = {name: insert.excluded[name] for name in ("epoch", "value", "at")}
         await self._session.execute(
             insert.on_conflict_do_update(
                 index_elements=["run_id", "key", "step"],
                 set_=changed,
                 where=PointRow.epoch <= insert.excluded["epoch"],
-            )
+            ),
+            rows,
         )
 
     async def forget_after(self, run_id: RunId, step: int, epoch: int) -> None:
