@@ -8,6 +8,7 @@ interrupted. Nothing is pickled: loading a checkpoint runs no code.
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 from pathlib import Path
@@ -47,7 +48,7 @@ def save_checkpoint(
     """Write everything that going on from `step` needs into `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     save_file(_contiguous(get_peft_model_state_dict(model)), folder / ADAPTER_FILE)
-    model.peft_config["default"].save_pretrained(str(folder))
+    _adapter_config(model, base_model).save_pretrained(str(folder))
     save_file(_optimiser_tensors(model, optimiser), folder / OPTIMISER_FILE)
     save_file(_random_tensors(), folder / RANDOM_FILE)
     version, _, gauss = random.getstate()
@@ -73,16 +74,43 @@ def load_checkpoint(
     """
     try:
         state = json.loads((folder / STATE_FILE).read_text())
-        set_peft_model_state_dict(model, load_file(folder / ADAPTER_FILE))
+        if state["format"] != FORMAT:
+            raise ValueError(f"its format is {state['format']}, this version reads {FORMAT}")
+        _load_adapter(model, load_file(folder / ADAPTER_FILE))
         _load_optimiser(model, optimiser, load_file(folder / OPTIMISER_FILE))
         _load_random(load_file(folder / RANDOM_FILE), state["random"])
-    except (FileNotFoundError, KeyError, RuntimeError, ValueError, SafetensorError) as error:
-        raise NotACheckpoint(f"the checkpoint cannot be loaded: {error}") from error
-    scheduler.last_epoch = state["scheduler"]["last_epoch"]
-    scheduler._last_lr = list(state["scheduler"]["last_lr"])  # pyright: ignore[reportPrivateUsage]
-    for group, lr in zip(optimiser.param_groups, state["scheduler"]["last_lr"], strict=True):
+        _load_schedule(optimiser, scheduler, state["scheduler"])
+        return int(state["step"])
+    except (OSError, LookupError, RuntimeError, TypeError, ValueError, SafetensorError) as error:
+        raise NotACheckpoint(
+            f"the checkpoint cannot be loaded: {error}; resume from another one, or start the run anew"
+        ) from error
+
+
+def _adapter_config(model: PeftModel, base_model: str) -> Any:
+    """The adapter's configuration without a place on this machine, its module names in an order that never changes."""
+    config: Any = copy.copy(model.peft_config["default"])
+    config.base_model_name_or_path = base_model
+    if not isinstance(config.target_modules, str):
+        config.target_modules = sorted(config.target_modules)
+    return config
+
+
+def _load_adapter(model: PeftModel, tensors: dict[str, torch.Tensor]) -> None:
+    """PEFT passes over what is missing or too much; here each tensor has to have its place."""
+    mine = get_peft_model_state_dict(model)
+    if strangers := sorted(mine.keys() ^ tensors.keys()):
+        raise ValueError(f"its adapter is one for other layers: {strangers[0]} and {len(strangers) - 1} more")
+    if unlike := [name for name, tensor in tensors.items() if tensor.shape != mine[name].shape]:
+        raise ValueError(f"its adapter has another size: {unlike[0]} and {len(unlike) - 1} more")
+    set_peft_model_state_dict(model, tensors)
+
+
+def _load_schedule(optimiser: torch.optim.Optimizer, scheduler: LambdaLR, state: dict[str, Any]) -> None:
+    scheduler.last_epoch = int(state["last_epoch"])
+    scheduler._last_lr = list(state["last_lr"])  # pyright: ignore[reportPrivateUsage]
+    for group, lr in zip(optimiser.param_groups, state["last_lr"], strict=True):
         group["lr"] = lr
-    return int(state["step"])
 
 
 def _contiguous(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -109,6 +137,8 @@ def _load_optimiser(
     for name, tensor in tensors.items():
         parameter_name, _, key = name.rpartition("/")
         parameter = parameters[parameter_name]
+        if key != "step" and tensor.shape != parameter.shape:
+            raise ValueError(f"its optimiser state is of another size: {name}")
         # The step counter stays on the CPU, as AdamW keeps it.
         device = "cpu" if key == "step" else parameter.device
         optimiser.state[parameter][key] = tensor.to(device)

@@ -42,6 +42,7 @@ def convert_gguf(source: Path, output: Path) -> Path:
     """Write `source` as a Hugging Face folder in bfloat16: weights, configuration, tokenizer, chat template."""
     if (output / "config.json").exists():
         return output
+    output.parent.mkdir(parents=True, exist_ok=True)
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
     read: dict[str, Any] = {"pretrained_model_name_or_path": source.parent, "gguf_file": source.name}
@@ -56,10 +57,19 @@ def convert_gguf(source: Path, output: Path) -> Path:
     try:
         model.to(torch.bfloat16).save_pretrained(draft)
         tokenizer.save_pretrained(draft)
-        draft.rename(output)
+        _put(draft, output)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     return output
+
+
+def _put(draft: Path, output: Path) -> None:
+    """Let the draft be the output, unless another conversion was faster."""
+    try:
+        draft.rename(output)
+    except OSError:
+        if not (output / "config.json").exists():
+            raise
 
 
 def main() -> None:
@@ -68,7 +78,6 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True, help="folder to make")
     parser.add_argument("--gguf", type=Path, help="file to convert; default: SmolLM2-135M-Instruct")
     arguments = parser.parse_args()
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
     print(convert_gguf(arguments.gguf or packaged_gguf(), arguments.output))
 
 

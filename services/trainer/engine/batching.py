@@ -34,6 +34,7 @@ class BatchingEngine:
         self._model = model
         self._tokenizer = tokenizer
         self._context_length = context_length
+        self._vocabulary = int(model.get_input_embeddings().weight.shape[0])
         self._version = version
         self._weights = threading.Lock()
         self._arrived = threading.Condition()
@@ -63,6 +64,9 @@ class BatchingEngine:
                 f"{len(request.prompt_ids)} prompt tokens and max_tokens {request.max_tokens} do not fit into"
                 f" the model's context of {self._context_length} tokens"
             )
+        # One such id would end the whole batch, its neighbours included.
+        if not 0 <= min(request.prompt_ids) <= max(request.prompt_ids) < self._vocabulary:
+            raise ValueError(f"prompt_ids are not all of the model's {self._vocabulary} tokens")
         future: Future[SampleResult] = Future()
         with self._arrived:
             if self._closed or len(self._waiting) >= MAX_WAITING:
@@ -113,7 +117,9 @@ class BatchingEngine:
                 self._arrived.wait(QUIET_S)
             if self._closed:
                 for _, future in self._waiting:
-                    future.set_exception(Overloaded("the policy engine is closing"))
+                    # A caller that gave up has cancelled its future, which takes no answer any more.
+                    if future.set_running_or_notify_cancel():
+                        future.set_exception(Overloaded("the policy engine is closing"))
                 self._waiting.clear()
                 return []
             self._waiting.sort(key=lambda entry: _place(entry[0]))

@@ -1,8 +1,9 @@
 """Batched sampling on a transformers model, each distinct prompt computed once.
 
 The prompts of a batch are pre-filled without their repetitions and with their common beginning computed once,
-left-padded to one length; the cache is then expanded to a row a request and shrinks as rows finish. A row's randomness comes from its seed alone (inverse transform sampling
-on one uniform number a token), so a sample does not depend on its neighbours, up to the arithmetic of the batch.
+left-padded to one length; the cache is then expanded to a row a request and shrinks as rows finish. A row's
+randomness comes from its seed alone (inverse transform sampling on one uniform number a token), so a sample does not
+depend on its neighbours, up to the arithmetic of the batch.
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -43,7 +44,11 @@ class _Row:
 def generate(
     model: Any, tokenizer: Any, requests: Sequence[SampleRequest], version: int
 ) -> list[SampleResult]:
-    """Sample every request; results in the order of the requests."""
+    """Sample every request; results in the order of the requests.
+
+    Raises:
+        ArithmeticError: the model's logits are no numbers any more.
+    """
     rows = [_Row(i, request, random.Random(request.seed)) for i, request in enumerate(requests)]
     prompts = sorted({tuple(row.request.prompt_ids) for row in rows})
     index = {prompt: i for i, prompt in enumerate(prompts)}
@@ -61,7 +66,9 @@ def generate(
             chosen = torch.tensor(kept, device=logits.device)
             cache.batch_select_indices(chosen)
             mask, tokens, alive = mask[chosen], tokens[chosen], [alive[i] for i in kept]
-        mask = torch.cat([mask, mask.new_ones(len(alive), 1)], dim=1)
+        # Rows that are through and not dropped yet stay where they are: they must not run past the context.
+        under_way = [[int(row.finish is None)] for row in alive]
+        mask = torch.cat([mask, mask.new_tensor(under_way)], dim=1)
         positions = mask.sum(dim=1, keepdim=True) - 1
         output = model(
             input_ids=tokens[:, None],
@@ -127,13 +134,17 @@ def _choose(logits: torch.Tensor, rows: Sequence[_Row], tokenizer: Any) -> torch
     """Sample a token a row from `logits [rows, vocabulary]`, note it, and end the rows that are through."""
     temperature = torch.tensor([row.request.temperature for row in rows], device=logits.device)
     greedy = temperature == 0
-    scaled = _truncate(logits / torch.where(greedy, 1.0, temperature)[:, None], rows)
-    best = scaled.max(dim=-1)
-    weights = (scaled - best.values[:, None]).exp_()
+    best = logits.max(dim=-1)
+    # The largest is 0 before it is divided: however low the temperature, nothing overflows.
+    scaled = (logits - best.values[:, None]).div_(torch.where(greedy, 1.0, temperature)[:, None])
+    scaled = _truncate(scaled, rows)
+    weights = scaled.exp()
     uniform = torch.tensor([row.uniform.random() for row in rows], dtype=torch.float64, device=logits.device)
     drawn, total = _draw(weights, uniform)
+    if not total.isfinite().all():
+        raise ArithmeticError("the policy's logits are no finite numbers; lower the learning rate")
     tokens = torch.where(greedy, best.indices, drawn)
-    chosen = (scaled.gather(1, tokens[:, None]).squeeze(1) - best.values).double() - total.log()
+    chosen = scaled.gather(1, tokens[:, None]).squeeze(1).double() - total.log()
     for row, token, logprob in zip(rows, tokens.tolist(), chosen.tolist(), strict=True):
         if row.finish is None:
             _note(row, int(token), float(logprob), tokenizer)
@@ -177,8 +188,9 @@ def _note(row: _Row, token: int, logprob: float, tokenizer: Any) -> None:
 
 
 def _stops(row: _Row, tokenizer: Any) -> bool:
-    """Whether the text ends in a stop string; the last tokens are enough to see it."""
-    longest = max(map(len, row.request.stop))
+    """Whether the text has a stop string; its last tokens are enough to see it."""
+    # A token is a byte or more, and the first few may be the rest of a character or lose their space.
+    longest = max(len(stop.encode()) for stop in row.request.stop)
     tail = tokenizer.decode(row.token_ids[-(longest + 8) :], skip_special_tokens=False)
     return any(stop in tail for stop in row.request.stop)
 
@@ -194,7 +206,8 @@ def _truncate(scaled: torch.Tensor, rows: Sequence[_Row]) -> torch.Tensor:
     limit = torch.tensor([k or scaled.shape[-1] for k in top_k], device=scaled.device)
     cut = rank[None, :] >= limit[:, None]
     ordered = ordered.masked_fill(cut, -torch.inf)
-    before = ordered.softmax(dim=-1).cumsum(dim=-1) - ordered.softmax(dim=-1)
+    shares = ordered.softmax(dim=-1)
+    before = shares.cumsum(dim=-1) - shares
     share = torch.tensor(top_p, device=scaled.device)[:, None]
     ordered = ordered.masked_fill((before >= share) & (share < 1), -torch.inf)
     return torch.full_like(scaled, -torch.inf).scatter(1, order, ordered)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Generator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Annotated
 
@@ -48,22 +49,33 @@ def engine_app(engine: PolicyEngine, token: str) -> FastAPI:
 
 @contextmanager
 def engine_server(engine: PolicyEngine, token: str, host: str, advertised_host: str) -> Generator[str]:
-    """Serve the engine from a thread of its own, on any free port; the block gets its address."""
+    """Serve the engine from a thread of its own, on any free port; the block gets its address.
+
+    Raises:
+        RuntimeError: the server did not start.
+    """
     listener = bind(host, 0)
     loop = asyncio.new_event_loop()
-    ready, stop = threading.Event(), asyncio.Event()
+    started: Future[None] = Future()
+    stop = asyncio.Event()
 
     async def serve() -> None:
         async with serving(engine_app(engine, token), listener):
-            ready.set()
+            started.set_result(None)
             await stop.wait()
 
-    thread = threading.Thread(
-        target=lambda: loop.run_until_complete(serve()), name="engine-http", daemon=True
-    )
+    def run() -> None:
+        try:
+            loop.run_until_complete(serve())
+        except Exception as error:
+            if started.done():
+                raise
+            started.set_exception(error)
+
+    thread = threading.Thread(target=run, name="engine-http", daemon=True)
     thread.start()
-    ready.wait()
     try:
+        started.result()
         yield f"http://{advertised_host}:{port_of(listener)}"
     finally:
         loop.call_soon_threadsafe(stop.set)

@@ -15,7 +15,7 @@ from services.trainer.optimisation.samples import Place
 def rollout_facts(groups: Sequence[Sequence[Place]], signals: Sequence[bool]) -> dict[str, float]:
     """Of all places of the grid, before anything is left out. Names with `_` are for other figures, not for curves."""
     places = [place for group in groups for place in group]
-    scored = [(place.reward, sum(place.first.mask)) for place in places if place.reward is not None]
+    scored = [(place.reward, place.sampled_tokens) for place in places if place.reward is not None]
     present = sum(any(place.reward is not None for place in group) for group in groups)
     facts = {
         "rollout/failed": float(len(places) - len(scored)),
@@ -40,8 +40,8 @@ class Apart:
         self._tokens = self._difference = self._ratio = 0.0
 
     def add(self, log_ratio: torch.Tensor, mask: torch.Tensor) -> None:
-        """A micro-batch: trainer minus sampler `[B, C]`, nats, where `mask` is not 0."""
-        there = log_ratio[mask.bool()].double()
+        """A micro-batch: trainer minus sampler `[B, C]`, nats, where `mask` is not 0; NaN: not to be compared."""
+        there = log_ratio[mask.bool() & ~log_ratio.isnan()].double()
         self._tokens += there.numel()
         self._difference += float(there.abs().sum())
         self._ratio += float(there.exp().sum())

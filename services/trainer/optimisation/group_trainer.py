@@ -72,7 +72,7 @@ class GroupTrainer(GRPOTrainer):
         begun = time.perf_counter()
         groups = self._next_groups(self.step_under_way)
         self._facts = {"time/rollout_s": time.perf_counter() - begun, "_update_begins": time.perf_counter()}
-        self._places = grid(groups, self._rows, self._samples, self._pad)
+        self._places = grid(groups, self._rows, self._samples, filler=self._pad, temperature=self.temperature)
         return {
             "prompt_ids": [place.first.prompt for place in self._places],
             "completion_ids": [place.first.completion for place in self._places],
@@ -128,7 +128,10 @@ class GroupTrainer(GRPOTrainer):
         sampled = _padded([row.logprobs for row in rows], 0.0).to(device)
         batch["_sampled_logprobs"] = sampled
         if self.corrects_importance:
-            batch["old_per_token_logps"] = sampled
+            unknown = sampled.isnan()
+            batch["old_per_token_logps"] = (
+                torch.where(unknown, self._before(batch), sampled) if unknown.any() else sampled
+            )
         elif self.num_iterations > 1:
             batch["old_per_token_logps"] = self._before(batch)
         if self.beta != 0.0:

@@ -15,16 +15,13 @@ from typing import Any
 import torch
 from peft import LoraConfig as PeftLoraConfig
 from peft import PeftModel, get_peft_model
-from peft.tuners.lora import LoraLayer
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from libs.common.contracts.optimisation import LoraConfig
 from services.trainer.engine.attention import attend_grouped_on_cpu
 from services.trainer.engine.batching import BatchingEngine
 from services.trainer.optimisation.job import TrainingJob
-from services.trainer.optimisation.rounding import UnbiasedRounding
-
-ADAPTER = "default"
+from services.trainer.optimisation.merged import adapted_layers, write_merged
 
 
 @dataclass
@@ -63,12 +60,8 @@ class Policy:
 
     def publish(self, version: int) -> None:
         """Merge the adapter into the sampling weights: from now on the engine samples from `version`."""
-        rounding = UnbiasedRounding(self.sampler.device)
-        with self.engine.publishing(version), torch.no_grad():
-            for place, (name, layer) in enumerate(adapted_layers(self.model)):
-                base = layer.get_base_layer().weight
-                merged = layer.get_delta_weight(ADAPTER).float().add_(base)
-                rounding.into(self.sampler.get_submodule(name).weight.data, merged.contiguous(), place)
+        with self.engine.publishing(version):
+            write_merged(self.model, self.sampler)
 
     def close(self) -> None:
         """Sample no more."""
@@ -109,12 +102,6 @@ def lora_config(config: LoraConfig) -> PeftLoraConfig:
     )
 
 
-def adapted_layers(model: PeftModel) -> list[tuple[str, Any]]:
-    """Layers with an adapter, by their name in the base model."""
-    inner = model.get_base_model()
-    return [(name, layer) for name, layer in inner.named_modules() if isinstance(layer, LoraLayer)]
-
-
 def _share_what_is_not_adapted(model: PeftModel, sampler: Any) -> None:
     """Let both models hold the same tensors where no adapter stands: half the memory for embeddings and norms."""
     adapted = {f"{name}.weight" for name, _ in adapted_layers(model)}
@@ -123,8 +110,13 @@ def _share_what_is_not_adapted(model: PeftModel, sampler: Any) -> None:
         for name, parameter in model.get_base_model().named_parameters()
         if ".lora_" not in name
     }
-    if any(name in adapted for name in getattr(sampler, "_tied_weights_keys", None) or {}):
-        raise ValueError("target_modules names a layer whose weights are the embedding's too; leave it out")
+    owners: dict[int, str] = {}
+    for name, parameter in sampler.named_parameters(remove_duplicate=False):
+        other = owners.setdefault(id(parameter), name)
+        if other != name and adapted & {name, other}:
+            raise ValueError(
+                f"target_modules names {name}, whose weights are those of {other} too; leave it out"
+            )
     for name, parameter in sampler.named_parameters():
         if name not in adapted and name in frozen:
             parameter.data = frozen[name].data
