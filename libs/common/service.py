@@ -19,7 +19,7 @@ from opentelemetry.trace import SpanKind
 from pydantic import ValidationError
 
 from libs.common import dead_letters
-from libs.common.bus import QueueSpec
+from libs.common.bus import QueueSpec, RetryPolicy
 from libs.common.consuming import Handle, Work, WorkOn, answer_once, bury, handle_once, work_once
 from libs.common.contracts.dead_letters import ListDeadLetters, ReplayDeadLetter
 from libs.common.contracts.envelope import Envelope, Fact, FactT
@@ -52,14 +52,22 @@ class Service(Generic[StoreT]):
     """One of the seven."""
 
     def __init__(
-        self, name: str, platform: Platform, *, store: StoreFactory[StoreT], migrations: Path
+        self,
+        name: str,
+        platform: Platform,
+        *,
+        store: StoreFactory[StoreT],
+        migrations: Path,
+        retry: RetryPolicy | None = None,
     ) -> None:
+        """`retry`: how often and when a fact that was not handled is delivered again."""
         self.name = name
         self.platform = platform
         self.address = f"{name}.{secrets.token_hex(6)}"
         """Requests sent to this address reach this replica alone."""
         self.database = Database(platform.settings.database, name)
         self._migrations = migrations
+        self._retry = retry or RetryPolicy()
         self.relay = Relay(
             self.database, platform.bus, platform.clock, one_by_one=not platform.settings.embedded
         )
@@ -144,11 +152,14 @@ class Service(Generic[StoreT]):
 
     def _queues(self) -> list[QueueSpec]:
         queues = [
-            QueueSpec(f"{self.name}.work.{key}", (key,), ordered=False, prefetch=concurrency)
+            QueueSpec(
+                f"{self.name}.work.{key}", (key,), ordered=False, prefetch=concurrency, retry=self._retry
+            )
             for key, (_, concurrency) in self._workers.items()
         ]
         if self._handlers:
-            queues.append(QueueSpec(self._facts_queue(), tuple(sorted(self._handlers))))
+            bindings = tuple(sorted(self._handlers))
+            queues.append(QueueSpec(self._facts_queue(), bindings, retry=self._retry))
         return queues
 
     async def _listen(self) -> None:

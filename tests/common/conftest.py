@@ -13,6 +13,7 @@ from libs.common.blobs import BlobStore
 from libs.common.blobs.factory import open_blobs
 from libs.common.settings import Settings
 from tests.support.bus import BusWorld
+from tests.support.databases import create_postgres_database, drop_postgres_database, execute_on_postgres
 from tests.support.platforms import create_bucket
 from tests.support.s3 import start_moto
 
@@ -73,3 +74,18 @@ def blobs(request: pytest.FixtureRequest, tmp_path: Path) -> BlobStore:
     if request.param == "s3":
         return open_blobs(request.getfixturevalue("s3_settings"))
     return open_blobs(Settings(data_dir=tmp_path / "data"))
+
+
+@pytest.fixture(scope="session")
+def postgres_of_the_session() -> Iterator[str]:
+    """A database that tests share, one after the other."""
+    url = create_postgres_database()
+    yield url
+    drop_postgres_database(url)
+
+
+@pytest.fixture
+def notes_url(postgres_of_the_session: str) -> str:
+    """A PostgreSQL database in which the notes have no schema yet."""
+    execute_on_postgres(postgres_of_the_session, 'DROP SCHEMA IF EXISTS "notes" CASCADE')
+    return postgres_of_the_session

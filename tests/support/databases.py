@@ -48,16 +48,22 @@ async def fresh_database(kind: Kind, service: str, folder: Path) -> AsyncIterato
             await asyncio.to_thread(drop_postgres_database, url)
 
 
-def _server() -> str:
-    return os.environ.get(SERVER, DEFAULT_SERVER)
+def execute_on_postgres(url: str, statement: str) -> None:
+    """Execute one statement; from a place where no event loop runs."""
 
-
-def _on_server(statement: str) -> None:
     async def run() -> None:
-        connection = await asyncpg.connect(_server())
+        connection = await asyncpg.connect(url)
         try:
             await connection.execute(statement)
         finally:
             await connection.close()
 
     asyncio.run(run())
+
+
+def _server() -> str:
+    return os.environ.get(SERVER, DEFAULT_SERVER)
+
+
+def _on_server(statement: str) -> None:
+    execute_on_postgres(_server(), statement)
