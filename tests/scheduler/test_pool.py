@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from sqlalchemy.exc import OperationalError
 
 from libs.common.contracts.blobs import BlobRef
 from libs.common.contracts.recipes import ResumePoint
@@ -366,23 +365,13 @@ async def test_a_machine_that_slept_gives_attempts_time_to_speak(world: World, b
     assert backend.running == []
 
 
-async def test_a_database_that_is_away_for_a_while_ends_no_attempt(
-    world: World, backend: ScriptedBackend, monkeypatch: pytest.MonkeyPatch
-):
+async def test_a_database_that_is_away_for_a_while_ends_no_attempt(world: World, backend: ScriptedBackend):
     await world.queue()
     loop = asyncio.create_task(world.pool.run())
     await _until(lambda: backend.running == [("run_1", 1)])
-    failures = 0
-    begin = world.database.begin
-
-    def away():
-        nonlocal failures
-        failures += 1
-        raise OperationalError("BEGIN", {}, ConnectionRefusedError(), connection_invalidated=True)
-
-    monkeypatch.setattr(world.database, "begin", away)
-    await _until(lambda: failures > 2)
-    monkeypatch.setattr(world.database, "begin", begin)
+    world.database.away = True
+    await _until(lambda: world.database.refused > 2)
+    world.database.away = False
     await world.cancel()
     backend.of("run_1").code = 0
     await _until_state(world, "released")

@@ -21,7 +21,6 @@ from libs.common.contracts.recipes import ResourceConfig, ResumePoint
 from libs.common.contracts.requests import Caller
 from libs.common.contracts.runs import RunCancelled, RunFailed, RunQueued
 from libs.common.contracts.work import AttemptEnded, Heartbeat, JobQueued, WorkKind
-from libs.common.database import Database
 from libs.common.identifiers import JobId, ProjectId, RunId, WorkId, WorkspaceId
 from libs.common.migrations import migrate
 from libs.common.platform import Platform
@@ -34,6 +33,7 @@ from services.scheduler.pool import Pool
 from services.scheduler.service import MIGRATIONS
 from services.scheduler.store import SchedulerStore
 from services.scheduler.tables import LeaseRow, NodeRow, QueueRow, SchedulerBase
+from tests.support.databases import SwitchedDatabase
 
 START = datetime(2026, 12, 1, 12, tzinfo=UTC)
 ORDER = BlobRef(key="runs/r/order.json", size=0, sha256="0" * 64)
@@ -115,7 +115,7 @@ class ScriptedBackend:
 class World:
     """One scheduler; `another` makes a second one on the same database."""
 
-    def __init__(self, database: Database, folder: Path, backend: Backend, **settings: Any) -> None:
+    def __init__(self, database: SwitchedDatabase, folder: Path, backend: Backend, **settings: Any) -> None:
         chosen = {"trainer_url": "http://trainer", "node_name": "one", **settings}
         self.clock = ManualClock(START)
         self.settings = Settings(data_dir=folder, **chosen)
@@ -230,7 +230,7 @@ async def scheduler_world(
     url: str, folder: Path, *, devices: tuple[str, ...] = ("cpu:0",), **settings: Any
 ) -> AsyncGenerator[World]:
     """A scheduler on an empty database, its node in the pool."""
-    database = Database(url, "scheduler")
+    database = SwitchedDatabase(url, "scheduler")
     await migrate(database, MIGRATIONS)
     async with database.begin() as session:
         for table in (*SchedulerBase.metadata.sorted_tables, *CommonBase.metadata.sorted_tables):

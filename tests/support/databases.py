@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Literal
 
 import asyncpg
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from libs.common.database import Database
 
@@ -29,6 +31,32 @@ def create_postgres_database() -> str:
 def drop_postgres_database(url: str) -> None:
     """Drop it, whoever is still connected."""
     _on_server(f'DROP DATABASE IF EXISTS "{url.rpartition("/")[2]}" WITH (FORCE)')
+
+
+class SwitchedDatabase(Database):
+    """A real database that a test switches off: every call fails as the driver's does when the server is away."""
+
+    away: bool = False
+    refused: int = 0
+
+    @asynccontextmanager
+    async def begin(self) -> AsyncGenerator[AsyncSession]:
+        """Fails while away."""
+        self._check()
+        async with super().begin() as session:
+            yield session
+
+    @asynccontextmanager
+    async def read(self) -> AsyncGenerator[AsyncSession]:
+        """Fails while away."""
+        self._check()
+        async with super().read() as session:
+            yield session
+
+    def _check(self) -> None:
+        if self.away:
+            self.refused += 1
+            raise OperationalError("SELECT 1", {}, ConnectionRefusedError(), connection_invalidated=True)
 
 
 @asynccontextmanager
