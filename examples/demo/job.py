@@ -6,7 +6,7 @@ from typing import Any
 
 MODEL_NAME = "SmolLM2-135M-Instruct"
 LICENCE = "apache-2.0"
-STEPS = 14
+STEPS = 18
 TOOL_STEPS = 2
 
 RunConfiguration = dict[str, Any]
@@ -27,6 +27,7 @@ def additions(base_model: str, dataset: str, heldout: str, steps: int | None = N
             "n_samples_per_prompt": 8,
             "global_batch_size": 64,
             "max_steps": steps or STEPS,
+            "micro_batch_size": 64,
             "lora": {"rank": 32},
         },
         "validation": {"dataset": heldout, "at_start": True, "at_end": True},
