@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any, cast
 
@@ -185,11 +185,17 @@ class InUse(Exception):
 
 
 def reason(error: BaseException) -> str:
-    """Why a process ends, in a line: of a group of errors each one's own text."""
+    """Why a process ends, in a line: of a group of errors each one's own text, once."""
+    return "; ".join(dict.fromkeys(_texts(error)))
+
+
+def _texts(error: BaseException) -> Iterator[str]:
     if isinstance(error, BaseExceptionGroup):
         group = cast("BaseExceptionGroup[BaseException]", error)
-        return "; ".join(dict.fromkeys(reason(member) for member in group.exceptions))
-    return str(error) or type(error).__name__
+        for member in group.exceptions:
+            yield from _texts(member)
+    else:
+        yield str(error) or type(error).__name__
 
 
 def probe_app(platform: Platform, services: Sequence[Service[Any]]) -> FastAPI:
