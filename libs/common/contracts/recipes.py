@@ -199,10 +199,7 @@ class MergeOrder(Contract):
 
 
 class ExportOrder(Contract):
-    """Work of an attempt: a merged model as a Hugging Face folder with a model card.
-
-    Without `repository` the folder is kept in the blob store; with it, it is also uploaded to that hub repository.
-    """
+    """Work of an attempt: a merged model as a Hugging Face folder with a model card, kept in the blob store."""
 
     kind: Literal["export"] = "export"
     job_id: JobId
